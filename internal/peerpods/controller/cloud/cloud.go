@@ -22,7 +22,7 @@ type Cloud struct {
 
 func newCloud(c *Clouds, s *slot) *Cloud {
 	cloud := &Cloud{Name: s.name, slot: s, owner: c}
-	cloud.lists = newLister(cloud)
+	cloud.lists = &lister{cloud: cloud, ended: make(chan struct{})}
 	return cloud
 }
 

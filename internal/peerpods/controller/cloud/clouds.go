@@ -3,10 +3,12 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -60,21 +62,13 @@ func (o *Options) complete() {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
 	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
 	if o.NodeLabels == nil {
 		o.NodeLabels = func(context.Context) (map[string]string, error) { return nil, nil }
 	}
-	if o.CallTimeout == 0 {
-		o.CallTimeout = 2 * time.Minute
-	}
-	if o.ListInterval == 0 {
-		o.ListInterval = time.Second
-	}
-	if o.Retry == 0 {
-		o.Retry = 30 * time.Second
-	}
+	o.CallTimeout = cmp.Or(o.CallTimeout, 2*time.Minute)
+	o.ListInterval = cmp.Or(o.ListInterval, time.Second)
+	o.Retry = cmp.Or(o.Retry, 30*time.Second)
+	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.Listed == nil {
 		o.Listed = func(string) {}
 	}
@@ -149,20 +143,11 @@ func (c *Clouds) Ready() <-chan struct{} { return c.ready }
 func (c *Clouds) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names := make([]string, 0, len(c.entries))
-	for name := range c.entries {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(c.entries))
 }
 
 // Default returns the name of the provider of PeerPods that name none.
-func (c *Clouds) Default() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.settings.provider()
-}
+func (c *Clouds) Default() string { return c.current().provider() }
 
 // Get returns the provider of that name; the empty one is the default.
 func (c *Clouds) Get(name string) (*Cloud, error) {
@@ -170,7 +155,7 @@ func (c *Clouds) Get(name string) (*Cloud, error) {
 		name = c.Default()
 	}
 	if name == "" {
-		return nil, fmt.Errorf("%w: the PeerPod names no provider and %s is not set in %s", provider.ErrInvalidArgument, defaultProvider, c.source())
+		return nil, fmt.Errorf("%w: the PeerPod names no provider and %s is not set in %s", provider.ErrInvalidArgument, defaultProvider, c.current().Source)
 	}
 	e, settings := c.entry(name), c.current()
 	e.mu.Lock()
@@ -183,8 +168,6 @@ func (c *Clouds) Get(name string) (*Cloud, error) {
 	}
 	return e.cloud, nil
 }
-
-func (c *Clouds) source() string { return c.current().Source }
 
 func (c *Clouds) current() Settings {
 	c.mu.Lock()

@@ -31,7 +31,7 @@ func NewSettings(source string, keys ...map[string]string) Settings {
 func (s Settings) Get(key string) string { return s.keys[key] }
 
 // provider returns the provider of PeerPods that name none.
-func (s Settings) provider() string { return provider.Canonical(s.Get(defaultProvider)) }
+func (s Settings) provider() string { return provider.Canonical(s.keys[defaultProvider]) }
 
 // values returns the settings that the provider's schema has; others belong to other
 // programs.
