@@ -3,7 +3,7 @@
 package claims
 
 import (
-	"time"
+	"cmp"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,8 +22,6 @@ type Claim struct {
 	// PodUID makes the Pod the owner; without it only adaptor and controller
 	// remove the PeerPod.
 	PodUID types.UID
-	// Created is when the sandbox was asked for.
-	Created time.Time
 	// InitdataDigest is algorithm:hex of the guest's initdata; empty without.
 	InitdataDigest string
 }
@@ -51,7 +49,10 @@ func New(c Claim) *v1alpha1.PeerPod {
 		},
 	}
 	if c.PodUID != "" && c.PodName != "" {
-		pp.OwnerReferences = []metav1.OwnerReference{ownedBy(c)}
+		yes := true
+		pp.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Pod", Name: c.PodName, UID: c.PodUID, Controller: &yes, BlockOwnerDeletion: &yes,
+		}}
 	}
 	if c.InitdataDigest != "" {
 		pp.Annotations = map[string]string{AnnotationInitdata: c.InitdataDigest}
@@ -59,37 +60,20 @@ func New(c Claim) *v1alpha1.PeerPod {
 	return pp
 }
 
-func ownedBy(c Claim) metav1.OwnerReference {
-	yes := true
-	return metav1.OwnerReference{
-		APIVersion: "v1", Kind: "Pod", Name: c.PodName, UID: c.PodUID,
-		Controller: &yes, BlockOwnerDeletion: &yes,
-	}
-}
-
 // PodUID returns the UID of the PeerPod's pod; empty when it was not recorded.
 // PeerPods of earlier versions have it as their owner only.
 func PodUID(pp *v1alpha1.PeerPod) types.UID {
-	if pp.Spec.PodUID != "" {
-		return types.UID(pp.Spec.PodUID)
-	}
-	for _, owner := range pp.OwnerReferences {
-		if owner.Kind == "Pod" {
-			return owner.UID
-		}
-	}
-	return ""
+	return cmp.Or(types.UID(pp.Spec.PodUID), podOwner(pp).UID)
 }
 
 // PodName returns the name of the PeerPod's pod; empty when unknown.
-func PodName(pp *v1alpha1.PeerPod) string {
-	if pp.Spec.PodName != "" {
-		return pp.Spec.PodName
-	}
-	for _, owner := range pp.OwnerReferences {
+func PodName(pp *v1alpha1.PeerPod) string { return cmp.Or(pp.Spec.PodName, podOwner(pp).Name) }
+
+func podOwner(pp *v1alpha1.PeerPod) (owner metav1.OwnerReference) {
+	for _, owner = range pp.OwnerReferences {
 		if owner.Kind == "Pod" {
-			return owner.Name
+			return owner
 		}
 	}
-	return ""
+	return metav1.OwnerReference{}
 }

@@ -63,12 +63,8 @@ func version(pp *v1alpha1.PeerPod) map[string]any {
 
 // WithoutFinalizer returns the merge patch that removes our finalizer.
 func WithoutFinalizer(pp *v1alpha1.PeerPod) ([]byte, error) {
-	list := []string{}
-	for _, name := range pp.Finalizers {
-		if name != Finalizer {
-			list = append(list, name)
-		}
-	}
+	list := append([]string{}, pp.Finalizers...) // an empty one is [], not null
+	list = slices.DeleteFunc(list, func(name string) bool { return name == Finalizer })
 	meta := version(pp)
 	meta["finalizers"] = list
 	return json.Marshal(map[string]any{"metadata": meta})

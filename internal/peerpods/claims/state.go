@@ -3,7 +3,6 @@
 package claims
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -74,10 +73,10 @@ func Ready(pp *v1alpha1.PeerPod) {
 	settle(pp)
 }
 
-// Failed records why a step failed. hint may be empty: see [Hint].
-func Failed(step string, err error, hint string, at time.Time) Change {
+// Failed records why a step failed.
+func Failed(step string, err error, at time.Time) Change {
 	return func(pp *v1alpha1.PeerPod) {
-		pp.Status.LastError = Error(step, err, hint, at)
+		pp.Status.LastError = Error(step, err, at)
 		reason := Reason(err)
 		for _, kind := range []string{v1alpha1.ConditionInstanceCreated, v1alpha1.ConditionConnected} {
 			if c := meta.FindStatusCondition(pp.Status.Conditions, kind); c != nil && c.Status != metav1.ConditionTrue {
@@ -101,7 +100,7 @@ func Deleting(reason, message string) Change {
 // DeletionFailed records why the removal makes no progress.
 func DeletionFailed(err error, at time.Time) Change {
 	return func(pp *v1alpha1.PeerPod) {
-		last := Error("delete-instance", err, "", at)
+		last := Error("delete-instance", err, at)
 		if old := pp.Status.LastError; old != nil && old.Message == last.Message && old.Step == last.Step {
 			last.Time = old.Time // unchanged, so that there is no write
 		}
@@ -129,19 +128,19 @@ func Lost(pp *v1alpha1.PeerPod) {
 	settle(pp)
 }
 
-// Error puts an error into a status. An empty hint is that of the class.
-func Error(step string, err error, hint string, at time.Time) *v1alpha1.Error {
+// Error puts an error into a status.
+func Error(step string, err error, at time.Time) *v1alpha1.Error {
 	return &v1alpha1.Error{
 		Class:   provider.Class(err).Error(),
 		Step:    step,
-		Message: cut(err.Error(), 4096),
-		Hint:    cut(cmp.Or(hint, Hint(err)), 1024),
+		Message: Cut(err.Error(), 4096),
+		Hint:    Cut(Hint(err), 1024),
 		Time:    metav1.NewTime(at.UTC()),
 	}
 }
 
-// cut truncates a text, at a whole character, to what the API accepts.
-func cut(text string, most int) string {
+// Cut truncates a text, at a whole character, to what the API accepts.
+func Cut(text string, most int) string {
 	if text = strings.ToValidUTF8(text, "?"); len(text) <= most {
 		return text
 	}
@@ -154,7 +153,7 @@ func cut(text string, most int) string {
 
 func set(pp *v1alpha1.PeerPod, kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&pp.Status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: cut(message, 8192), ObservedGeneration: pp.Generation,
+		Type: kind, Status: status, Reason: reason, Message: Cut(message, 8192), ObservedGeneration: pp.Generation,
 	})
 }
 

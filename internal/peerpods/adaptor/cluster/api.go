@@ -33,24 +33,22 @@ var ErrNone = errors.New("neither a kubeconfig nor a service account is here")
 // KUBECONFIG names, else as a pod of the cluster. ErrNone when neither is
 // there.
 func Config(getenv func(string) string) (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	switch path := getenv("KUBECONFIG"); {
-	case path != "":
-		config, err = fromFile(path)
+	if path := getenv("KUBECONFIG"); path != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {
 			return nil, fmt.Errorf("KUBECONFIG: %w", err)
 		}
-	case getenv("KUBERNETES_SERVICE_HOST") != "":
-		config, err = rest.InClusterConfig()
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, ErrNone
-		}
-		if err != nil {
-			return nil, fmt.Errorf("service account of this pod: %w", err)
-		}
-	default:
+		return config, nil
+	}
+	if getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return nil, ErrNone
+	}
+	config, err := rest.InClusterConfig()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("service account of this pod: %w", err)
 	}
 	return config, nil
 }
@@ -66,13 +64,9 @@ func NodeConfig(paths string) (*rest.Config, error) {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		return fromFile(path)
+		return clientcmd.BuildConfigFromFlags("", path)
 	}
 	return nil, nil
-}
-
-func fromFile(path string) (*rest.Config, error) {
-	return clientcmd.BuildConfigFromFlags("", path)
 }
 
 // api is a client of the API server's core group.

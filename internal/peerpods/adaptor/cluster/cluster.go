@@ -107,7 +107,7 @@ func New(opts Options) (*Cluster, error) {
 	}
 	c.secrets = append(c.secrets, reader{"the adaptor's service account", c.api})
 	c.events = newRecorder(c)
-	c.claims = newClaims(c, &claims.Claims{API: peerPods}, peerPods)
+	c.claims = newClaims(c, peerPods)
 	c.node = &nodeResource{cluster: c}
 	return c, nil
 }

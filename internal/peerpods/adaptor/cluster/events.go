@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -149,9 +147,9 @@ func describe(err error) string {
 		end = quote(step.Console)
 	}
 	if hint := claims.Hint(err); hint != "" {
-		end = "; " + cut(hint, 300) + end
+		end = "; " + claims.Cut(hint, 300) + end
 	}
-	return cut(text, maxMessage-100-len(end)) + end
+	return claims.Cut(text, maxMessage-100-len(end)) + end
 }
 
 func quote(console string) string {
@@ -160,18 +158,7 @@ func quote(console string) string {
 	}
 	lines := strings.Split(strings.TrimSpace(console), "\n")
 	lines = lines[max(0, len(lines)-quotedLines):]
-	return "; the VM's console ends with: " + cut(strings.Join(lines, " | "), 300)
-}
-
-func cut(text string, most int) string {
-	if text = strings.ToValidUTF8(text, "?"); len(text) <= most {
-		return text
-	}
-	text = text[:most-len("…")]
-	for !utf8.ValidString(text) {
-		text = text[:len(text)-1]
-	}
-	return text + "…"
+	return "; the VM's console ends with: " + claims.Cut(strings.Join(lines, " | "), 300)
 }
 
 func (r *recorder) warn(rec *adaptor.Record, reason, message string) {
@@ -184,7 +171,7 @@ func (r *recorder) emit(rec *adaptor.Record, kind, reason, message string) {
 		return
 	}
 	select {
-	case r.waiting <- happening{*rec, kind, reason, cut(message, maxMessage), r.cluster.opts.Now()}:
+	case r.waiting <- happening{*rec, kind, reason, claims.Cut(message, maxMessage), r.cluster.opts.Now()}:
 	default:
 		r.dropped.Add(1)
 	}
@@ -297,5 +284,5 @@ func (r *recorder) event(uid string, h happening) *event {
 // eventName returns the name of an Event. It is the same for each attempt to write it
 // and differs from those of other Events.
 func eventName(h happening) string {
-	return fmt.Sprintf("%s.%x", cut(h.rec.PodName, 200), h.at.UnixNano())
+	return fmt.Sprintf("%s.%x", claims.Cut(h.rec.PodName, 200), h.at.UnixNano())
 }

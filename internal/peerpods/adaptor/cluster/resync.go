@@ -26,7 +26,7 @@ func (c *tracker) resyncOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	began := time.Now()
-	list, err := c.lister.OfNode(ctx, c.cluster.opts.NodeName)
+	list, err := c.api.OfNode(ctx, c.cluster.opts.NodeName)
 	if c.cluster.noteReachable(err) != nil {
 		return
 	}
