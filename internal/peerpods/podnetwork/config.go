@@ -49,7 +49,8 @@ type Config struct {
 	SourceCheck bool `json:"source-check,omitempty"`
 }
 
-// Route is one route of the pod's main table.
+// Route is one route of the pod's main table. The keys of adaptors since v0.8.2 were Dst,
+// GW and Dev: encoding/json ignores their case.
 type Route struct {
 	// Dst is a prefix; empty means 0.0.0.0/0.
 	Dst string `json:"dst,omitempty"`

@@ -157,25 +157,17 @@ func (n *namespace) defaultLink() (netlink.Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		if index := lowestDefault(routes); index != 0 {
-			return n.LinkByIndex(index)
+		var indexes []int
+		for _, route := range routes {
+			if isDefault(route) && route.LinkIndex != 0 {
+				indexes = append(indexes, route.LinkIndex)
+			}
+		}
+		if len(indexes) > 0 {
+			return n.LinkByIndex(slices.Min(indexes))
 		}
 	}
 	return nil, errors.New("there is no default route")
-}
-
-// lowestDefault returns 0 if no default route leaves by an interface.
-func lowestDefault(routes []netlink.Route) int {
-	var indexes []int
-	for _, route := range routes {
-		if isDefault(route) && route.LinkIndex != 0 {
-			indexes = append(indexes, route.LinkIndex)
-		}
-	}
-	if len(indexes) == 0 {
-		return 0
-	}
-	return slices.Min(indexes)
 }
 
 func isDefault(route netlink.Route) bool {

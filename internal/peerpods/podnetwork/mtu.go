@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-
-	"github.com/vishvananda/netlink"
+	"slices"
 )
 
 // Bytes that the tunnel puts around a pod's IP packet: the inner Ethernet
@@ -32,14 +31,11 @@ func TunnelMTU(podMTU, underlayMTU int, underlay netip.Addr) int {
 	if underlayMTU == 0 {
 		return podMTU
 	}
-	return min(podMTU, underlayMTU-overhead(underlay))
-}
-
-func overhead(underlay netip.Addr) int {
+	overhead := overhead6
 	if underlay.Unmap().Is4() {
-		return overhead4
+		overhead = overhead4
 	}
-	return overhead6
+	return min(podMTU, underlayMTU-overhead)
 }
 
 // tunnelMTU returns [TunnelMTU] for the smaller of the underlay MTUs known at the
@@ -50,7 +46,7 @@ func (c *Config) tunnelMTU(underlayMTU int) (int, error) {
 	}
 	mtu := TunnelMTU(c.MTU, underlayMTU, c.WorkerNodeIP.Addr())
 	least := minMTU4
-	if c.hasIPv6() {
+	if slices.ContainsFunc(c.podIPs(), func(ip netip.Prefix) bool { return ip.Addr().Is6() }) {
 		least = minMTU6
 	}
 	if mtu < least {
@@ -58,15 +54,6 @@ func (c *Config) tunnelMTU(underlayMTU int) (int, error) {
 			c.MTU, underlayMTU, mtu, least, c.WorkerNodeIP.Addr())
 	}
 	return mtu, nil
-}
-
-func (c *Config) hasIPv6() bool {
-	for _, ip := range c.podIPs() {
-		if ip.Addr().Is6() {
-			return true
-		}
-	}
-	return false
 }
 
 // path is how packets to an address leave a namespace.
@@ -97,13 +84,9 @@ func (n *namespace) pathTo(dst netip.Addr) (*path, error) {
 		return nil, fmt.Errorf("interface of the route to %s: %w", dst, err)
 	}
 	source, _ := netip.AddrFromSlice(route.Src)
-	return &path{source: source.Unmap(), link: route.LinkIndex, mtu: routeMTU(route, link)}, nil
-}
-
-func routeMTU(route netlink.Route, link netlink.Link) int {
 	mtu := min(link.Attrs().MTU, maxMTU) // loopback has 65536
 	if route.MTU != 0 {
 		mtu = min(mtu, route.MTU)
 	}
-	return mtu
+	return &path{source: source.Unmap(), link: route.LinkIndex, mtu: mtu}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 )
@@ -104,19 +105,14 @@ func runSteps(ctx context.Context, steps []step) error {
 			}
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", s.name, err), undoAll(undos))
+			err = fmt.Errorf("%s: %w", s.name, err)
+			for _, undo := range slices.Backward(undos) {
+				if undoErr := undo(); undoErr != nil {
+					err = errors.Join(err, fmt.Errorf("undo: %w", undoErr))
+				}
+			}
+			return err
 		}
-	}
-	return nil
-}
-
-func undoAll(undos []func() error) error {
-	var errs []error
-	for i := len(undos) - 1; i >= 0; i-- {
-		errs = append(errs, undos[i]())
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("undo: %w", err)
 	}
 	return nil
 }

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-
-	"github.com/vishvananda/netlink"
 )
 
 // TeardownNode removes everything SetupNode makes and gives the pod's interface
@@ -62,18 +60,10 @@ func teardownPod(node *namespace, netns string, cfg *Config) error {
 	// Filters before the tunnel: a redirect to nowhere drops packets, and logs
 	// each. The tunnel last: it holds the peer's former MTU.
 	return errors.Join(
-		removeRedirectOf(pod, podLink),
+		pod.removeRedirect(podLink),
 		restorePeerMTU(node, pod, podLink, tunnelLink),
 		pod.deleteLink(answerBridgeName, "bridge"),
 		pod.deleteLink(passingName(cfg.VXLANID), "vxlan"),
-		pod.deleteLink(passingName(cfg.VXLANID), "vxlan"),
 		pod.deleteLink(nodeTunnelName, "vxlan"),
 	)
-}
-
-func removeRedirectOf(pod *namespace, link netlink.Link) error {
-	if link == nil {
-		return nil
-	}
-	return pod.removeRedirect(link)
 }

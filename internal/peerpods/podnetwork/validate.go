@@ -3,7 +3,7 @@
 package podnetwork
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -52,42 +52,6 @@ var (
 		"permanent":  netlink.NUD_PERMANENT,
 	}
 )
-
-// UnmarshalJSON reads a route of any adaptor since v0.8.2, whose keys were
-// Dst, GW and Dev. A protocol or scope that is not known is an error.
-func (r *Route) UnmarshalJSON(data []byte) error {
-	type plain Route // without this method; encoding/json ignores the keys' case
-	if err := json.Unmarshal(data, (*plain)(r)); err != nil {
-		return err
-	}
-	return r.validateEnums()
-}
-
-func (r *Route) validateEnums() error {
-	if _, ok := protocols[r.Protocol]; !ok {
-		return fmt.Errorf("route to %q: unknown protocol %q", r.Dst, r.Protocol)
-	}
-	if _, ok := scopes[r.Scope]; !ok {
-		return fmt.Errorf("route to %q: unknown scope %q", r.Dst, r.Scope)
-	}
-	return nil
-}
-
-// UnmarshalJSON refuses states that are not known.
-func (n *Neighbor) UnmarshalJSON(data []byte) error {
-	type plain Neighbor
-	if err := json.Unmarshal(data, (*plain)(n)); err != nil {
-		return err
-	}
-	return n.validateState()
-}
-
-func (n *Neighbor) validateState() error {
-	if _, ok := neighborStates[n.State]; !ok {
-		return fmt.Errorf("neighbor %q: unknown state %q", n.IP, n.State)
-	}
-	return nil
-}
 
 // Validate reports everything in a configuration with which no tunnel can be
 // made, each with its key. A VNI of 0 passes: it may not be assigned yet.
@@ -153,22 +117,17 @@ func (c *Config) validatePodIPs() error {
 }
 
 func (c *Config) podIPs() []netip.Prefix {
-	list := []netip.Prefix{unmap(c.PodIP)}
-	if len(c.PodIPs) > 0 {
-		list = list[:0]
-		for _, ip := range c.PodIPs {
-			list = append(list, unmap(ip))
-		}
+	if len(c.PodIPs) == 0 {
+		return []netip.Prefix{unmap(c.PodIP)}
+	}
+	var list []netip.Prefix
+	for _, ip := range c.PodIPs {
+		list = append(list, unmap(ip))
 	}
 	return list
 }
 
-func (c *Config) port() int {
-	if c.VXLANPort == 0 {
-		return DefaultVXLANPort
-	}
-	return c.VXLANPort
-}
+func (c *Config) port() int { return cmp.Or(c.VXLANPort, DefaultVXLANPort) }
 
 func (r *Route) validate() error {
 	dst, err := r.dst()
@@ -182,7 +141,13 @@ func (r *Route) validate() error {
 	if gw.IsValid() && gw.Is4() != dst.Addr().Is4() {
 		return fmt.Errorf("route to %s: gateway %s is of the other family", dst, gw)
 	}
-	return r.validateEnums()
+	if _, ok := protocols[r.Protocol]; !ok {
+		return fmt.Errorf("route to %q: unknown protocol %q", r.Dst, r.Protocol)
+	}
+	if _, ok := scopes[r.Scope]; !ok {
+		return fmt.Errorf("route to %q: unknown scope %q", r.Dst, r.Scope)
+	}
+	return nil
 }
 
 // dst returns the destination; the default route of IPv6 is written ::/0.
@@ -219,5 +184,8 @@ func (n *Neighbor) validate() error {
 	if _, err := net.ParseMAC(n.HwAddr); n.HwAddr != "" && err != nil {
 		return fmt.Errorf("neighbor %s: %w", n.IP, err)
 	}
-	return n.validateState()
+	if _, ok := neighborStates[n.State]; !ok {
+		return fmt.Errorf("neighbor %q: unknown state %q", n.IP, n.State)
+	}
+	return nil
 }
