@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Attach connects to the agent of a pod that somebody else made, for exec,
@@ -68,10 +69,8 @@ func dialAgent(ctx context.Context, path string, timeout time.Duration) (net.Con
 		if err == nil {
 			return conn, nil
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, 20*time.Millisecond) != nil {
 			return nil, fmt.Errorf("agent socket: %w", err)
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

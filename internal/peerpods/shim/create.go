@@ -31,7 +31,11 @@ func (s *Service) Create(ctx context.Context, req *taskapi.CreateTaskRequest) (*
 	if err := s.reserve(req.ID); err != nil {
 		return nil, err
 	}
-	defer s.release(req.ID)
+	defer func() {
+		s.mu.Lock()
+		delete(s.coming, req.ID)
+		s.mu.Unlock()
+	}()
 	began := time.Now()
 	c, err := s.create(ctx, req)
 	if err != nil {
@@ -54,12 +58,6 @@ func (s *Service) reserve(id string) error {
 	}
 	s.coming[id] = true
 	return nil
-}
-
-func (s *Service) release(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.coming, id)
 }
 
 func (s *Service) create(ctx context.Context, req *taskapi.CreateTaskRequest) (*container, error) {
@@ -86,11 +84,6 @@ func (s *Service) create(ctx context.Context, req *taskapi.CreateTaskRequest) (*
 		}
 		return nil, err
 	}
-	s.add(c)
-	return c, nil
-}
-
-func (s *Service) add(c *container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all[c.id] = c
@@ -98,6 +91,7 @@ func (s *Service) add(c *container) {
 		s.vm = c.vm
 		go s.watch(c.vm)
 	}
+	return c, nil
 }
 
 // sandboxFor brings up the VM for the container that owns it, and finds it for

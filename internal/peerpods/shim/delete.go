@@ -34,7 +34,8 @@ func (a *arguments) delete(ctx context.Context) (*taskapi.DeleteResponse, error)
 	if err != nil {
 		return nil, fmt.Errorf("what is known of sandbox %s: %w", a.id, err)
 	}
-	if r == nil && !isFirst(folder) {
+	// Only the container whose start started the shim has its process id in the bundle.
+	if _, err := os.Stat(filepath.Join(folder, pidFile)); r == nil && err != nil {
 		return resp, nil
 	}
 	killShim(folder, a.id)
@@ -45,13 +46,6 @@ func (a *arguments) delete(ctx context.Context) (*taskapi.DeleteResponse, error)
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
 	return resp, podclient.New(r.Socket).StopVM(ctx, r.Sandbox)
-}
-
-// isFirst reports whether the bundle is that of the container whose start started
-// the shim.
-func isFirst(folder string) bool {
-	_, err := os.Stat(filepath.Join(folder, pidFile))
-	return err == nil
 }
 
 // killShim kills the bundle's shim, if the process with its id still is that

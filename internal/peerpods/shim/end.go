@@ -74,7 +74,9 @@ func (s *Service) drop(c *container, p *process) {
 		delete(c.execs, p.exec)
 		return
 	}
-	s.forget(c.id)
+	s.mu.Lock()
+	delete(s.all, c.id)
+	s.mu.Unlock()
 	code, at := p.result()
 	s.opts.Events.Publish(&events.TaskDelete{ContainerID: c.id, Pid: pid(), ExitStatus: code, ExitedAt: at})
 }

@@ -139,14 +139,12 @@ func (c *Config) classify(source string) (sourceKind, error) {
 // <root>/pods/<uid>/volumes/<plugin>/<name>; empty for other paths.
 func volumePlugin(source string) string {
 	parts := strings.Split(filepath.Clean(source), "/")
-	if len(parts) < 5 || parts[len(parts)-3] != "volumes" || parts[len(parts)-5] != "pods" {
-		// CSI volumes have their mount point one folder deeper.
-		if len(parts) < 6 || parts[len(parts)-4] != "volumes" || parts[len(parts)-6] != "pods" {
-			return ""
+	for _, deeper := range []int{0, 1} { // CSI volumes have their mount point one folder deeper
+		if n := len(parts) - deeper; n >= 5 && parts[n-3] == "volumes" && parts[n-5] == "pods" {
+			return parts[n-2]
 		}
-		return parts[len(parts)-3]
 	}
-	return parts[len(parts)-2]
+	return ""
 }
 
 func isDirectVolume(source string) bool {

@@ -5,7 +5,9 @@ package shim
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
@@ -95,27 +97,13 @@ func (c *container) process(exec string) (*process, error) {
 func (c *container) processes() []*process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := []*process{c.init}
-	for _, p := range c.execs {
-		list = append(list, p)
-	}
-	return list
+	return append(slices.Collect(maps.Values(c.execs)), c.init)
 }
 
 func (s *Service) containers() []*container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []*container
-	for _, c := range s.all {
-		list = append(list, c)
-	}
-	return list
-}
-
-func (s *Service) forget(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, id)
+	return slices.Collect(maps.Values(s.all))
 }
 
 // Shutdown ends the shim if it has no containers any more; containerd asks for

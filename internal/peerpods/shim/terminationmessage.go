@@ -4,6 +4,7 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,9 +54,6 @@ func (w *terminationMessage) write(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err := file.Write(data); err != nil {
-		file.Close()
-		return err
-	}
-	return file.Close()
+	_, err = file.Write(data)
+	return errors.Join(err, file.Close())
 }
