@@ -358,7 +358,7 @@ func TestStopDoesNotWaitForASlowCloud(t *testing.T) {
 		t.Errorf("sandboxes %v", list)
 	}
 	record, err := os.ReadFile(filepath.Join(s.opts.PodsDir, "m1", "sandbox.json"))
-	if err != nil || !strings.Contains(string(record), `"state":"stopping"`) {
+	if err != nil || !strings.Contains(string(record), `"state": "stopping"`) {
 		t.Errorf("the removal is not on record: %v, %s", err, record)
 	}
 	_, err = s.CreateVM(t.Context(), s.request("m1"))

@@ -15,18 +15,13 @@ type dockerConfig struct {
 	Auths map[string]json.RawMessage `json:"auths"`
 }
 
-// readAuthFile reads and checks a registry auth file.
-func readAuthFile(path string) (string, error) {
-	config, err := parseAuthFile(path)
-	return config.text, err
-}
-
 // authFile is an auth file with the bytes it was read from.
 type authFile struct {
 	text string
 	dockerConfig
 }
 
+// parseAuthFile reads and checks a registry auth file.
 func parseAuthFile(path string) (authFile, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -48,18 +43,11 @@ func (s *Service) pullSecrets(ctx context.Context, rec *Record) []RegistryAuth {
 	if s.opts.Cluster == nil {
 		return nil
 	}
-	return s.opts.Cluster.PullSecrets(ctx, *rec, MaxAuthFile-s.authFileSize())
-}
-
-func (s *Service) authFileSize() int {
-	if s.opts.AuthFile == "" {
-		return 0
+	room := MaxAuthFile
+	if info, err := os.Stat(s.opts.AuthFile); err == nil {
+		room -= int(info.Size())
 	}
-	info, err := os.Stat(s.opts.AuthFile)
-	if err != nil {
-		return 0
-	}
-	return int(info.Size())
+	return s.opts.Cluster.PullSecrets(ctx, *rec, room)
 }
 
 // guestAuth returns the guest's auth file, in which the pod's own entries
@@ -75,10 +63,8 @@ func (s *Service) guestAuth(pod []RegistryAuth) (string, error) {
 	if len(pod) == 0 {
 		return file.text, nil
 	}
-	auths := maps.Clone(file.Auths)
-	if auths == nil {
-		auths = map[string]json.RawMessage{}
-	}
+	auths := map[string]json.RawMessage{}
+	maps.Copy(auths, file.Auths)
 	for _, one := range pod {
 		entry, err := json.Marshal(map[string]string{"auth": one.Auth})
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -38,7 +39,8 @@ type Service struct {
 	// changed is closed and replaced whenever a sandbox gets an instance.
 	changed chan struct{}
 
-	unknownSince unknownSince
+	// unknownSince is since when an instance of unknown age is known, by its id.
+	unknownSince map[string]time.Time
 }
 
 // New checks the options and locks the journal. It fails when another process
@@ -87,7 +89,7 @@ func (s *Service) Close(ctx context.Context) error {
 	}
 	s.cancel(errShutdown)
 	<-finished
-	return s.journal.close()
+	return s.journal.lock.Close()
 }
 
 // enter counts the caller as work that Close waits for; it calls work.Done
@@ -169,13 +171,6 @@ func checkID(id string) error {
 		return invalid("the sandbox id is empty")
 	case !podNamePattern.MatchString(id):
 		return invalid("sandbox id %q is not made of letters, digits, '-', '_' and '.' only, or is longer than 253 characters", shorten(id, 80))
-	}
-	return nil
-}
-
-func (s *Service) checkSocket(id string) error {
-	if path := s.agentSocket(id); len(path) > maxSocketPath {
-		return invalid("the agent socket %s has %d characters, a unix socket at most %d; choose a shorter -pods-dir", path, len(path), maxSocketPath)
 	}
 	return nil
 }

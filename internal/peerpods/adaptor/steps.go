@@ -109,7 +109,7 @@ func (s *Service) run(ctx context.Context, sb *sandbox, list []step) error {
 			return err
 		}
 		now := s.opts.Now()
-		sb.note(st.name, now)
+		sb.update(func(rec *Record) { rec.Done = append(slices.Clip(rec.Done), StepTime{st.name, now.Round(0)}) })
 		s.observe(sb, Change{Kind: ChangeDone, Step: st.name, At: now, Took: now.Sub(began)})
 	}
 	return nil
@@ -120,24 +120,19 @@ func (s *Service) runStep(ctx context.Context, sb *sandbox, st step) error {
 		return err
 	}
 	s.opts.Hook(Point{BeforeDo, st.name})
-	if err := s.begin(sb, st); err != nil {
-		return err
-	}
-	s.opts.Hook(Point{Begun, st.name})
-	err := st.do(s, ctx, sb)
-	s.opts.Hook(Point{AfterDo, st.name})
-	return err
-}
-
-func (s *Service) begin(sb *sandbox, st step) error {
 	if st.prepare != nil {
 		if err := st.prepare(s, sb); err != nil {
 			return err
 		}
 	}
 	sb.update(func(rec *Record) { rec.Step = st.name })
-	if !st.durable {
-		return nil
+	if st.durable {
+		if err := s.persist(sb); err != nil {
+			return err
+		}
 	}
-	return s.persist(sb)
+	s.opts.Hook(Point{Begun, st.name})
+	err := st.do(s, ctx, sb)
+	s.opts.Hook(Point{AfterDo, st.name})
+	return err
 }

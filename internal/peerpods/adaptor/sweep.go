@@ -116,9 +116,6 @@ func (s *Service) tooLong(rec *Record, since, now time.Time) bool {
 	return s.opts.OrphanTimeout > 0 && !rec.KeepIdle && now.Sub(since) > s.opts.OrphanTimeout
 }
 
-// unknownSince remembers since when an instance of unknown age is known.
-type unknownSince map[string]time.Time
-
 // sweepInstances deletes this node's instances that no sandbox knows.
 func (s *Service) sweepInstances(ctx context.Context) {
 	lister, ok := provider.As[provider.Lister](s.opts.Provider)
@@ -132,9 +129,10 @@ func (s *Service) sweepInstances(ctx context.Context) {
 		}
 		return
 	}
-	seen := unknownSince{}
+	seen := map[string]time.Time{}
 	for _, instance := range instances {
-		if !s.ours(&instance) || s.find(instance.Key) != nil {
+		// Others are never touched, even if the cloud lists them.
+		if !provider.HasTags(instance.Tags, s.owner) || instance.Key == "" || s.find(instance.Key) != nil {
 			continue
 		}
 		since := s.firstSeen(&instance)
@@ -144,17 +142,6 @@ func (s *Service) sweepInstances(ctx context.Context) {
 		}
 	}
 	s.unknownSince = seen
-}
-
-// ours reports whether an instance carries our tags. Others are never touched,
-// even if the cloud lists them.
-func (s *Service) ours(instance *provider.Instance) bool {
-	for key, value := range s.owner {
-		if instance.Tags[key] != value {
-			return false
-		}
-	}
-	return instance.Key != ""
 }
 
 // firstSeen returns when the instance was made, as far as that is known. One

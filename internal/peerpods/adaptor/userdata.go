@@ -3,6 +3,7 @@
 package adaptor
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -60,7 +61,7 @@ func (s *Service) userData(ctx context.Context, rec *Record, id *Identity, auths
 	if auth != "" {
 		files = append(files, cloudinit.WriteFile{Path: guestAuthFile, Content: auth})
 	}
-	if initdata := firstNonEmpty(rec.Initdata, s.opts.Initdata); initdata != "" {
+	if initdata := cmp.Or(rec.Initdata, s.opts.Initdata); initdata != "" {
 		files = append(files, cloudinit.WriteFile{Path: guestInitdata, Content: initdata})
 	}
 	registries, err := s.insecureRegistries(ctx, rec.Network)
@@ -88,13 +89,4 @@ func (s *Service) forwarderConfig(rec *Record, id *Identity) *apf.Config {
 		config.TLSClientCA = id.CA
 	}
 	return config
-}
-
-func firstNonEmpty(texts ...string) string {
-	for _, text := range texts {
-		if text != "" {
-			return text
-		}
-	}
-	return ""
 }
