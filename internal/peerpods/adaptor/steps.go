@@ -35,7 +35,7 @@ type step struct {
 	forgets bool
 }
 
-// steps returns the life of a sandbox in order; see doc.go. It is no variable, to
+// steps returns the life of a sandbox in order; see the package's comment. It is no variable, to
 // which the functions in it could not refer.
 func steps() []step {
 	return []step{

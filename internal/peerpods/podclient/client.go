@@ -10,9 +10,12 @@ import (
 	"net"
 
 	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // Client calls the hypervisor service of a node. Like the Go shim it dials for
@@ -94,4 +97,30 @@ func (c *Client) Sandboxes(ctx context.Context) ([]*adaptor.Sandbox, error) {
 func (c *Client) Console(ctx context.Context, id string, tailBytes int64) ([]byte, error) {
 	resp, err := call(ctx, c, adaptor.NewAdaptorClient, adaptor.AdaptorService.Console, &adaptor.ConsoleRequest{Id: id, TailBytes: tailBytes})
 	return resp.GetData(), err
+}
+
+const (
+	// mostAnswer bounds one reply of a guest: 32 KiB of output are asked for at a
+	// time, and statistics of a container have a few kilobytes.
+	mostAnswer = 256 << 10
+	// mostWords is what Kubernetes takes of a termination message, in bytes.
+	mostWords = 4096
+)
+
+// bounded limits the size of what a guest sends, and makes its errors one line
+// without control characters.
+func bounded(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, _ *ttrpc.UnaryClientInfo, call ttrpc.Invoker) error {
+	if err := call(ctx, req, resp); err != nil {
+		return err
+	}
+	if s := resp.Status; s != nil {
+		s.Message, s.Details = redact.Line(s.Message), nil
+	}
+	size := len(resp.Payload)
+	if size <= mostAnswer {
+		return nil
+	}
+	resp.Payload = nil
+	// With a code it is not mistaken for a lost connection.
+	return status.Errorf(codes.ResourceExhausted, "the guest answered %s with %d bytes; the limit is %d", req.Method, size, mostAnswer)
 }

@@ -5,6 +5,7 @@ package podnetwork
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -172,4 +173,44 @@ func (n *namespace) defaultLink() (netlink.Link, error) {
 
 func isDefault(route netlink.Route) bool {
 	return route.Dst == nil || toPrefix(route.Dst).Bits() == 0
+}
+
+// toPrefix returns the zero Prefix for a nil or malformed n.
+func toPrefix(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	addr, _ := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addr.Unmap(), bits)
+}
+
+// unmap returns an IPv4 prefix that is written as one of IPv6. Its length is that
+// of IPv4, as upstream's adaptors write ::ffff:0.0.0.0/0, or counts from the
+// beginning of the IPv6 address.
+func unmap(p netip.Prefix) netip.Prefix {
+	bits := p.Bits()
+	switch {
+	case !p.Addr().Is4In6():
+		return p
+	case bits >= 96:
+		bits -= 96
+	}
+	return netip.PrefixFrom(p.Addr().Unmap(), bits)
+}
+
+func toIPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// hostPrefix covers addr alone.
+func hostPrefix(addr netip.Addr) netip.Prefix {
+	return netip.PrefixFrom(addr, addr.BitLen())
+}
+
+func familyOf(addr netip.Addr) int {
+	if addr.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
 }
