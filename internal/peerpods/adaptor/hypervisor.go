@@ -87,11 +87,14 @@ func (s *Service) create(ctx context.Context, req *hypervisorpb.CreateVMRequest)
 		return nil, err
 	}
 	s.logger(sb).Info(fmt.Sprintf("create a sandbox %s for pod %s in namespace %s (netns: %s)", rec.ID, rec.PodName, rec.PodNamespace, rec.Netns))
-	err = s.run(ctx, sb, createSteps())
+	err = s.run(ctx, sb, steps()[:stepIndex(stepClaim)])
 	release()
 	if err != nil {
 		s.beginStop(sb, err)
-		s.waitGone(sb)
+		select { // no StopVM will follow
+		case <-sb.gone:
+		case <-s.ctx.Done():
+		}
 		return nil, err
 	}
 	return sb, nil
@@ -161,7 +164,7 @@ func (s *Service) start(ctx context.Context, sb *sandbox) error {
 		return err
 	}
 	began := s.opts.Now()
-	err = s.run(ctx, sb, startSteps())
+	err = s.run(ctx, sb, steps()[stepIndex(stepClaim):])
 	release()
 	s.observe(sb, Change{Kind: ChangeStarted, Took: s.opts.Now().Sub(began), Err: err})
 	if err != nil {

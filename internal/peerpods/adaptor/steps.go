@@ -67,10 +67,6 @@ func furthest(name string) string {
 	return name
 }
 
-// The parts that CreateVM and StartVM do.
-func createSteps() []step { return steps()[:stepIndex(stepClaim)] }
-func startSteps() []step  { return steps()[stepIndex(stepClaim):] }
-
 // Phase is a side of a step.
 type Phase string
 

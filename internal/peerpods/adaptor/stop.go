@@ -86,11 +86,3 @@ func (s *Service) undo(ctx context.Context, sb *sandbox) error {
 	}
 	return errors.Join(problems...)
 }
-
-// waitGone waits for a removal that the caller's answer depends on.
-func (s *Service) waitGone(sb *sandbox) {
-	select {
-	case <-sb.gone:
-	case <-s.ctx.Done():
-	}
-}

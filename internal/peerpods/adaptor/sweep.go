@@ -139,7 +139,11 @@ func (s *Service) sweepInstances(ctx context.Context) {
 		since := s.firstSeen(&instance)
 		seen[instance.ID] = since
 		if s.opts.Now().Sub(since) > s.opts.SweepGrace {
-			s.deleteStranger(ctx, &instance)
+			log := s.opts.Log.With("sandbox", instance.Key, "instance", instance.ID)
+			log.Warn("deleting an instance of this node that no sandbox knows", "name", instance.Name)
+			if err := s.deleteOne(ctx, instance.ID); err != nil {
+				log.Warn("the instance is not deleted yet", "error", err)
+			}
 		}
 	}
 	s.unknownSince = seen
@@ -163,14 +167,6 @@ func (s *Service) firstSeen(instance *provider.Instance) time.Time {
 	return s.opts.Now()
 }
 
-func (s *Service) deleteStranger(ctx context.Context, instance *provider.Instance) {
-	log := s.opts.Log.With("sandbox", instance.Key, "instance", instance.ID)
-	log.Warn("deleting an instance of this node that no sandbox knows", "name", instance.Name)
-	if err := s.deleteOne(ctx, instance.ID); err != nil {
-		log.Warn("the instance is not deleted yet", "error", err)
-	}
-}
-
 // errEnded is why waiting for an agent is over before its time.
 var errEnded = errors.New("the VM has ended and will not answer any more")
 
@@ -190,7 +186,7 @@ func (s *Service) whileRunning(ctx context.Context, instance string) (running co
 		defer close(done)
 		for poll.Sleep(running, s.opts.WatchInterval) == nil {
 			i, err := getter.GetInstance(running, instance)
-			if err == nil && (i.State == provider.StateStopped || i.State == provider.StateDeleting) {
+			if err == nil && over(i) {
 				end(errEnded)
 			}
 		}
@@ -209,7 +205,10 @@ func (s *Service) watchEnded(ctx context.Context) {
 	for poll.Sleep(ctx, s.opts.EndedInterval) == nil {
 		for _, sb := range s.all() {
 			rec := sb.snapshot()
-			if rec.State != StateReady || sb.ended.Load() || !hasEnded(ctx, getter, rec.InstanceID) {
+			if rec.State != StateReady || sb.ended.Load() {
+				continue
+			}
+			if i, err := getter.GetInstance(ctx, rec.InstanceID); !errors.Is(err, provider.ErrNotFound) && (err != nil || !over(i)) {
 				continue
 			}
 			sb.ended.Store(true)
@@ -221,10 +220,6 @@ func (s *Service) watchEnded(ctx context.Context) {
 	}
 }
 
-func hasEnded(ctx context.Context, getter provider.Getter, instance string) bool {
-	i, err := getter.GetInstance(ctx, instance)
-	if err != nil {
-		return errors.Is(err, provider.ErrNotFound)
-	}
+func over(i *provider.Instance) bool {
 	return i.State == provider.StateStopped || i.State == provider.StateDeleting
 }

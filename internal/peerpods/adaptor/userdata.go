@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -212,7 +211,11 @@ func (s *Service) insecureRegistries(ctx context.Context, network *podnetwork.Co
 			node = network.WorkerNodeIP.Addr()
 		}
 		if node.IsValid() {
-			list = append(list, hostOf(node))
+			host := node.Unmap().WithZone("").String() // as it stands in the name of an image
+			if node.Unmap().Is6() {
+				host = "[" + host + "]"
+			}
+			list = append(list, host)
 		}
 	}
 	if len(list) == 0 {
@@ -220,12 +223,4 @@ func (s *Service) insecureRegistries(ctx context.Context, network *podnetwork.Co
 	}
 	slices.Sort(list)
 	return []cloudinit.WriteFile{{Path: guestInsecureRegistries, Content: strings.Join(slices.Compact(list), "\n") + "\n"}}, nil
-}
-
-// hostOf writes an address as it stands in the name of an image.
-func hostOf(addr netip.Addr) string {
-	if addr = addr.Unmap(); addr.Is6() {
-		return "[" + addr.WithZone("").String() + "]"
-	}
-	return addr.String()
 }

@@ -213,7 +213,7 @@ func TestPhases(t *testing.T) {
 		{[]Change{Claimed, Failed("create-instance", boom, at), Created(v1alpha1.Instance{ID: "i"})}, v1alpha1.PhaseConnecting},
 		{[]Change{Created(v1alpha1.Instance{ID: "i"}), Ready}, v1alpha1.PhaseReady},
 		{[]Change{Created(v1alpha1.Instance{ID: "i"}), Ready, Lost}, v1alpha1.PhaseFailed},
-		{[]Change{Ready, Deleting(ReasonRemoving, "")}, v1alpha1.PhaseDeleting},
+		{[]Change{Ready, Deleting(ReasonWaitingForCloud, "")}, v1alpha1.PhaseDeleting},
 	} {
 		pp := New(claim)
 		for _, change := range c.changes {

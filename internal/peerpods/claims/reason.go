@@ -18,12 +18,8 @@ const (
 	ReasonReady           = "Ready"
 	ReasonNotReady        = "NotReady"
 
-	// ReasonRemoving: the provider was asked to delete the instance.
-	ReasonRemoving = "Removing"
 	// ReasonWaitingForCloud: deleted; the cloud's list does not confirm it yet.
 	ReasonWaitingForCloud = "WaitingForCloud"
-	// ReasonRemoved: the cloud shows nothing of the instance.
-	ReasonRemoved = "Removed"
 	// ReasonRemovedUnverified: the provider reported success, and cannot list
 	// or look up the instance.
 	ReasonRemovedUnverified = "RemovedUnverified"

@@ -51,7 +51,10 @@ func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcil
 		return r.failed(ctx, pp, err)
 	}
 	if !done {
-		return result, r.progress(ctx, pp)
+		if r.now().Sub(pp.DeletionTimestamp.Time) >= statusAfter {
+			_, err = r.claims.Update(ctx, pp, claims.Deleting(claims.ReasonWaitingForCloud, "the instance was deleted; the cloud still shows it or has not been asked yet"))
+		}
+		return result, err
 	}
 	if !c.CanList() && !c.CanGet() {
 		r.events.tell(pp, claims.ReasonRemovedUnverified, "Delete",
@@ -209,15 +212,6 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, pp *v1alpha1.PeerPod) 
 	}
 	r.removals.Delete(pp.UID)
 	return nil
-}
-
-// progress writes the status of a removal that takes long.
-func (r *Reconciler) progress(ctx context.Context, pp *v1alpha1.PeerPod) error {
-	if r.now().Sub(pp.DeletionTimestamp.Time) < statusAfter {
-		return nil
-	}
-	_, err := r.claims.Update(ctx, pp, claims.Deleting(claims.ReasonWaitingForCloud, "the instance was deleted; the cloud still shows it or has not been asked yet"))
-	return err
 }
 
 // failed records why the removal makes no progress and returns when to retry:

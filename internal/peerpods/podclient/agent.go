@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
@@ -154,25 +153,17 @@ func (p *Pod) markDead(err error) {
 	})
 }
 
-// fromAgent reports whether an error came from the agent, as opposed to a
-// broken connection.
-func fromAgent(err error) bool {
-	if errors.Is(err, ttrpc.ErrClosed) {
-		return false
-	}
-	s, ok := status.FromError(err)
-	return ok && s.Code() != codes.OK
-}
-
-// lost adds to a call's error why the connection broke.
+// lost adds to a call's error why the connection broke. An error that the agent sent is
+// left as it is.
 func (p *Pod) lost(err error) error {
-	if err == nil || fromAgent(err) {
+	closed := errors.Is(err, ttrpc.ErrClosed)
+	if _, sent := status.FromError(err); sent && !closed {
 		return err
 	}
 	if dead := p.Err(); dead != nil {
 		return dead
 	}
-	if errors.Is(err, ttrpc.ErrClosed) {
+	if closed {
 		return ErrAgentLost
 	}
 	return err

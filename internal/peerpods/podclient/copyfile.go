@@ -81,22 +81,18 @@ func (p *Pod) copyEntry(ctx context.Context, root *os.Root, name, guest string) 
 		req.Data = []byte(target)
 		return p.copyCall(ctx, req)
 	case info.Mode().IsRegular():
-		return p.copyRegular(ctx, req, root, name, info)
+		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have been replaced by a pipe
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
+			return errors.Join(errors.New("it was replaced while it was copied"), err)
+		}
+		return p.copyStream(ctx, req, f, info.Size())
 	}
 	p.client.logger().Warn("not copied into the pod: not a file, folder or symlink", "path", filepath.Join(root.Name(), name))
 	return nil
-}
-
-func (p *Pod) copyRegular(ctx context.Context, req *agent.CopyFileRequest, root *os.Root, name string, info fs.FileInfo) error {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have been replaced by a pipe
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
-		return errors.Join(errors.New("it was replaced while it was copied"), err)
-	}
-	return p.copyStream(ctx, req, f, info.Size())
 }
 
 // copyStream sends exactly size bytes: the guest moves the file into place

@@ -167,10 +167,18 @@ func (p *Pod) bringUp(ctx context.Context) error {
 			return err
 		}
 	}
-	if p.spec.Pause {
-		return p.startPause(ctx)
+	if !p.spec.Pause {
+		return nil
 	}
-	return nil
+	// The container that a CRI runtime keeps in each pod. Its rootfs comes with the guest.
+	c, err := p.CreateContainer(ctx, ContainerSpec{
+		ID: p.spec.ID, Name: "pause", Image: "pause", Args: []string{"/pause"}, pause: true,
+	})
+	if err != nil {
+		return fmt.Errorf("pause container: %w", err)
+	}
+	p.pause = c
+	return c.Start(ctx)
 }
 
 // consoleEnd is how much of a console an error has, in bytes.
@@ -270,17 +278,4 @@ func (s PodSpec) sandboxRequest() *agent.CreateSandboxRequest {
 			Options: []string{"noexec", "nosuid", "nodev", "mode=1777", fmt.Sprintf("size=%d", s.ShmBytes)},
 		}},
 	}
-}
-
-// startPause runs the container that a CRI runtime keeps in each pod. Its
-// rootfs comes with the guest.
-func (p *Pod) startPause(ctx context.Context) error {
-	c, err := p.CreateContainer(ctx, ContainerSpec{
-		ID: p.spec.ID, Name: "pause", Image: "pause", Args: []string{"/pause"}, pause: true,
-	})
-	if err != nil {
-		return fmt.Errorf("pause container: %w", err)
-	}
-	p.pause = c
-	return c.Start(ctx)
 }

@@ -35,7 +35,13 @@ func (p *Pod) createRequest(spec ContainerSpec, mounts []*agent.Mount, storages 
 				Sysctl: spec.Sysctls, Resources: limits(spec.MemoryBytes, spec.MilliCPU),
 				CgroupsPath: path.Join("/kubepods", "pod"+p.spec.uid(), spec.ID),
 				Namespaces:  []*agent.LinuxNamespace{{Type: "ipc"}, {Type: "uts"}, {Type: "mount"}},
-				MaskedPaths: maskedPaths(), ReadonlyPaths: readonlyPaths(),
+				// What container runtimes hide by default because it reports, or steers, the
+				// whole machine.
+				MaskedPaths: []string{
+					"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+					"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+				},
+				ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 			},
 		},
 	}
@@ -123,19 +129,6 @@ func systemMounts() []*agent.Mount {
 		mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "ro"),
 		mount("/dev/shm", "bind", GuestShm, "rbind"),
 	}
-}
-
-// maskedPaths and readonlyPaths are what container runtimes hide by default
-// because it reports, or steers, the whole machine.
-func maskedPaths() []string {
-	return []string{
-		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
-		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
-	}
-}
-
-func readonlyPaths() []string {
-	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
 // GuestRootfs returns the path of a container's root file system in the guest.

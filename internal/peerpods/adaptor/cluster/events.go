@@ -144,21 +144,16 @@ func describe(err error) string {
 	var step *adaptor.StepError
 	if errors.As(err, &step) {
 		text = fmt.Sprintf("step %s: %v", step.Step, step.Err)
-		end = quote(step.Console)
+		if step.Console != "" {
+			lines := strings.Split(strings.TrimSpace(step.Console), "\n")
+			lines = lines[max(0, len(lines)-quotedLines):]
+			end = "; the VM's console ends with: " + claims.Cut(strings.Join(lines, " | "), 300)
+		}
 	}
 	if hint := claims.Hint(err); hint != "" {
 		end = "; " + claims.Cut(hint, 300) + end
 	}
 	return claims.Cut(text, maxMessage-100-len(end)) + end
-}
-
-func quote(console string) string {
-	if console == "" {
-		return ""
-	}
-	lines := strings.Split(strings.TrimSpace(console), "\n")
-	lines = lines[max(0, len(lines)-quotedLines):]
-	return "; the VM's console ends with: " + claims.Cut(strings.Join(lines, " | "), 300)
 }
 
 func (r *recorder) warn(rec *adaptor.Record, reason, message string) {
@@ -269,20 +264,16 @@ func (r *recorder) write(ctx context.Context, key, uid string, h happening) erro
 }
 
 func (r *recorder) event(uid string, h happening) *event {
+	// The same for each attempt to write it, and not that of another Event.
+	name := fmt.Sprintf("%s.%x", claims.Cut(h.rec.PodName, 200), h.at.UnixNano())
 	node := r.cluster.opts.NodeName
 	return &event{
 		APIVersion: "v1", Kind: "Event",
-		Metadata:       metav1.ObjectMeta{Namespace: h.rec.PodNamespace, Name: eventName(h)},
+		Metadata:       metav1.ObjectMeta{Namespace: h.rec.PodNamespace, Name: name},
 		InvolvedObject: objectReference{"v1", "Pod", h.rec.PodNamespace, h.rec.PodName, uid},
 		Reason:         h.reason, Message: h.message, Type: h.kind,
 		Source:         eventSource{component, node},
 		FirstTimestamp: metav1.NewTime(h.at), LastTimestamp: metav1.NewTime(h.at), Count: 1,
 		ReportingComponent: component, ReportingInstance: node,
 	}
-}
-
-// eventName returns the name of an Event. It is the same for each attempt to write it
-// and differs from those of other Events.
-func eventName(h happening) string {
-	return fmt.Sprintf("%s.%x", claims.Cut(h.rec.PodName, 200), h.at.UnixNano())
 }

@@ -142,10 +142,6 @@ func parsePullSecret(s *secret) ([]adaptor.RegistryAuth, error) {
 	default:
 		return nil, fmt.Errorf("%w: it is of type %q and has neither the key .dockerconfigjson nor .dockercfg", errFormat, s.Type)
 	}
-	return registryAuths(entries)
-}
-
-func registryAuths(entries map[string]dockerEntry) ([]adaptor.RegistryAuth, error) {
 	var auths []adaptor.RegistryAuth
 	for _, registry := range slices.Sorted(maps.Keys(entries)) {
 		entry := entries[registry]

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
@@ -34,21 +35,13 @@ func (c *tracker) resyncOnce(ctx context.Context) {
 	for i := range list {
 		there[list[i].Spec.SandboxID] = &list[i]
 	}
-	for id, one := range c.tracked() {
+	c.mu.Lock()
+	known := maps.Clone(c.known)
+	maps.DeleteFunc(known, func(_ string, one *claim) bool { return one.released || one.outdated })
+	c.mu.Unlock()
+	for id, one := range known {
 		c.compare(ctx, id, one, there[id], began)
 	}
-}
-
-func (c *tracker) tracked() map[string]*claim {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := map[string]*claim{}
-	for id, one := range c.known {
-		if !one.released && !one.outdated {
-			all[id] = one
-		}
-	}
-	return all
 }
 
 // compare enqueues a PeerPod that differs from the one last seen. One that is

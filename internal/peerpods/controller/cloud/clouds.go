@@ -211,7 +211,8 @@ func (c *Clouds) open(e *entry, name string, settings Settings) {
 		}
 	}
 	if _, e.err = e.slot.configure(c.ctx, settings, &c.options); e.err == nil {
-		e.cloud = newCloud(c, e.slot)
+		e.cloud = &Cloud{Name: name, slot: e.slot, owner: c}
+		e.cloud.lists = &lister{cloud: e.cloud, ended: make(chan struct{})}
 	}
 }
 

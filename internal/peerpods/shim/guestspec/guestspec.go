@@ -47,9 +47,12 @@ func Process(in *oci.Process) *agent.Process {
 		return nil
 	}
 	out := &agent.Process{
-		Terminal: in.Terminal, User: user(in.User), Args: in.Args, Env: in.Env, Cwd: in.Cwd,
+		Terminal: in.Terminal, Args: in.Args, Env: in.Env, Cwd: in.Cwd,
 		Capabilities: capabilities(in.Capabilities), NoNewPrivileges: in.NoNewPrivileges,
-		Rlimits: each(in.Rlimits, rlimit),
+		User: &agent.User{UID: in.User.UID, GID: in.User.GID, AdditionalGids: in.User.AdditionalGids, Username: in.User.Username},
+		Rlimits: each(in.Rlimits, func(l oci.POSIXRlimit) *agent.POSIXRlimit {
+			return &agent.POSIXRlimit{Type: l.Type, Hard: l.Hard, Soft: l.Soft}
+		}),
 	}
 	if in.ConsoleSize != nil {
 		out.ConsoleSize = &agent.Box{Height: uint32(in.ConsoleSize.Height), Width: uint32(in.ConsoleSize.Width)}
@@ -67,14 +70,6 @@ func each[In, Out any](in []In, convert func(In) Out) []Out {
 		out = append(out, convert(v))
 	}
 	return out
-}
-
-func user(in oci.User) *agent.User {
-	return &agent.User{UID: in.UID, GID: in.GID, AdditionalGids: in.AdditionalGids, Username: in.Username}
-}
-
-func rlimit(in oci.POSIXRlimit) *agent.POSIXRlimit {
-	return &agent.POSIXRlimit{Type: in.Type, Hard: in.Hard, Soft: in.Soft}
 }
 
 func capabilities(in *oci.LinuxCapabilities) *agent.LinuxCapabilities {

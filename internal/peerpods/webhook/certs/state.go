@@ -80,7 +80,8 @@ func (s state) step(in inputs) (state, *tls.Certificate, error) {
 		return state{current: s.current, next: next}, cert, err
 	}
 	if bytes.Contains(in.published, s.next.ca) {
-		return s.promote(in)
+		next, err := s.next.check(in.now, in.hosts)
+		return state{current: s.next, previousCA: s.current.ca}, next, err
 	}
 	return s, cert, nil
 }
@@ -94,9 +95,4 @@ func (s state) replace(in inputs) (state, *tls.Certificate, error) {
 	}
 	cert, err := fresh.check(in.now, in.hosts)
 	return state{current: fresh}, cert, err
-}
-
-func (s state) promote(in inputs) (state, *tls.Certificate, error) {
-	cert, err := s.next.check(in.now, in.hosts)
-	return state{current: s.next, previousCA: s.current.ca}, cert, err
 }

@@ -56,8 +56,8 @@ func annotate(pod *corev1.Pod, size Size, before map[string]string) map[string]s
 	}{{AnnotationVCPUs, size.VCPUs}, {AnnotationMemory, size.MemoryMiB}, {AnnotationGPUs, size.GPUs}} {
 		if a.n > 0 {
 			setOwn(pod, sized, before, a.key, strconv.FormatInt(a.n, 10))
-		} else {
-			dropOwn(pod, before, a.key)
+		} else if isOurs(pod, before, a.key) {
+			delete(pod.Annotations, a.key)
 		}
 	}
 	annotateModel(pod, sized, size.GPUModel, before)
@@ -93,12 +93,6 @@ func setOwn(pod *corev1.Pod, sized, before map[string]string, key, value string)
 	}
 	pod.Annotations[key] = value
 	sized[key] = value
-}
-
-func dropOwn(pod *corev1.Pod, before map[string]string, key string) {
-	if isOurs(pod, before, key) {
-		delete(pod.Annotations, key)
-	}
 }
 
 func writeRecord(pod *corev1.Pod, r Record) error {
