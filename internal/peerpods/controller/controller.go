@@ -117,10 +117,8 @@ func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 
 // newReconciler returns one whose client reads from a cache and live does not.
 func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder, o Options) *Reconciler {
-	api := claimsAPI{cached, live}
 	r := &Reconciler{
-		cached: cached, live: live,
-		claims: &claims.Claims{API: api}, api: api,
+		cached: cached, live: live, claims: &claims.Claims{API: claimsAPI{cached, live}},
 		events: reporter{recorder}, metrics: newMeters(o.Registry),
 		options: o, log: o.Log, now: o.Cloud.Now,
 	}

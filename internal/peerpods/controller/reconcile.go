@@ -29,7 +29,6 @@ type Reconciler struct {
 	cached  client.Reader
 	live    client.Reader // past the cache
 	claims  *claims.Claims
-	api     claimsAPI
 	clouds  *cloud.Clouds
 	events  reporter
 	metrics *meters

@@ -207,7 +207,7 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, pp *v1alpha1.PeerPod) 
 	if err != nil {
 		return err
 	}
-	if _, err := r.api.Patch(ctx, pp.Namespace, pp.Name, "", patch); err != nil {
+	if _, err := r.claims.API.Patch(ctx, pp.Namespace, pp.Name, "", patch); err != nil {
 		return err
 	}
 	r.removals.Delete(pp.UID)

@@ -53,25 +53,18 @@ func Inspect(opts InspectOptions) (*Config, error) {
 		return nil, fmt.Errorf("inspect pod network: %s is the node's own namespace; a pod with hostNetwork cannot run in a VM", opts.Netns)
 	}
 	cfg := &Config{TunnelType: TunnelVXLAN, ExternalNetViaPodVM: opts.ExternalViaPodVM, MetadataAccess: opts.MetadataAccess, SourceCheck: opts.SourceCheck}
-	if err := node.inspectNode(cfg, opts); err != nil {
-		return nil, fmt.Errorf("inspect the node's network: %w", err)
-	}
-	if err := pod.inspectPod(cfg, opts.PodSubnets); err != nil {
-		return nil, fmt.Errorf("inspect pod network namespace %s: %w", opts.Netns, err)
-	}
-	return cfg, cfg.Validate()
-}
-
-func (n *namespace) inspectNode(cfg *Config, opts InspectOptions) error {
-	link, addr, err := n.tunnelEnd(cfg, opts)
+	link, addr, err := node.tunnelEnd(cfg, opts)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("inspect the node's network: %w", err)
 	}
 	cfg.WorkerNodeIP = addr
 	if link != nil {
 		cfg.UnderlayMTU = min(link.Attrs().MTU, maxMTU)
 	}
-	return nil
+	if err := pod.inspectPod(cfg, opts.PodSubnets); err != nil {
+		return nil, fmt.Errorf("inspect pod network namespace %s: %w", opts.Netns, err)
+	}
+	return cfg, cfg.Validate()
 }
 
 // tunnelEnd chooses the node's interface and address for the tunnel. The

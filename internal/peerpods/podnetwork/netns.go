@@ -49,7 +49,8 @@ func currentNamespace() (*namespace, error) {
 }
 
 func newNamespace(ns netns.NsHandle, path string) (*namespace, error) {
-	if !isNsfs(int(ns)) {
+	var st unix.Statfs_t
+	if unix.Fstatfs(int(ns), &st) != nil || st.Type != unix.NSFS_MAGIC && st.Type != unix.PROC_SUPER_MAGIC {
 		ns.Close()
 		return nil, fmt.Errorf("%w: %s is not a namespace", ErrNoNetns, path)
 	}
@@ -65,11 +66,6 @@ func newNamespace(ns netns.NsHandle, path string) (*namespace, error) {
 func (n *namespace) Close() {
 	n.Handle.Close()
 	n.ns.Close()
-}
-
-func isNsfs(fd int) bool {
-	var st unix.Statfs_t
-	return unix.Fstatfs(fd, &st) == nil && (st.Type == unix.NSFS_MAGIC || st.Type == unix.PROC_SUPER_MAGIC)
 }
 
 // link finds an interface by name; nil if there is none.

@@ -57,8 +57,11 @@ func openNode(netns string, cfg *Config, vm netip.Addr) (*nodeEnd, error) {
 	if cfg.VXLANID == 0 {
 		return nil, errors.New("pod-network: vxlan-id is missing")
 	}
-	if err := checkEnds(cfg.WorkerNodeIP.Addr().Unmap(), vm.Unmap()); err != nil {
-		return nil, err
+	if !vm.IsValid() {
+		return nil, errors.New("the VM has no address")
+	}
+	if own := cfg.WorkerNodeIP.Addr().Unmap(); own.Is4() != vm.Unmap().Is4() {
+		return nil, fmt.Errorf("the node's address %s and the VM's address %s are of different families", own, vm.Unmap())
 	}
 	node, err := currentNamespace()
 	if err != nil {

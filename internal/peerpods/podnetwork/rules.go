@@ -238,7 +238,7 @@ func (f farEnd) onlyUserOfVNI(conn *nftables.Conn, table *nftables.Table) (bool,
 func findTable(conn *nftables.Conn) (*nftables.Table, error) {
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
-		if unsupported(err) {
+		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || isNotFound(err) {
 			err = fmt.Errorf("%w: %w", errNoNftables, err)
 		}
 		return nil, err
@@ -249,10 +249,6 @@ func findTable(conn *nftables.Conn) (*nftables.Table, error) {
 		}
 	}
 	return nil, nil
-}
-
-func unsupported(err error) bool {
-	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || isNotFound(err)
 }
 
 // tunnelSet holds the other ends: (address, UDP port).

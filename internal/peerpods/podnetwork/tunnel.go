@@ -96,13 +96,3 @@ func (t *tunnel) matches(link netlink.Link) bool {
 	return ok && have.VxlanId == t.vni && have.Port == t.port &&
 		have.SrcAddr.Equal(t.local.AsSlice()) && have.Group.Equal(t.remote.AsSlice())
 }
-
-func checkEnds(node, vm netip.Addr) error {
-	if !vm.IsValid() {
-		return errors.New("the VM has no address")
-	}
-	if node.Is4() != vm.Is4() {
-		return fmt.Errorf("the node's address %s and the VM's address %s are of different families", node, vm)
-	}
-	return nil
-}

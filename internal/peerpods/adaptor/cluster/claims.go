@@ -17,6 +17,7 @@ import (
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // syncWorkers write PeerPods at the same time.
@@ -31,14 +32,17 @@ type tracker struct {
 	peerPods claims.Claims
 	queue    workqueue.TypedRateLimitingInterface[string]
 
+	// writing is held, by sandbox id, for writing its PeerPod.
+	writing keylock.Locks
+
 	mu    sync.Mutex
 	known map[string]*claim // by sandbox id
 }
 
 // claim is the state of one sandbox's PeerPod.
 type claim struct {
-	// writing is a lock, a channel of capacity 1. It guards pp and lastError.
-	writing chan struct{}
+	// The sandbox's lock in tracker.writing guards pp and lastError.
+
 	// pp is the PeerPod as last seen; nil while there is none.
 	pp *v1alpha1.PeerPod
 	// lastError is the last error that was logged.
@@ -104,7 +108,7 @@ func (c *tracker) track(rec adaptor.Record) *claim {
 	defer c.mu.Unlock()
 	cl := c.known[rec.ID]
 	if cl == nil {
-		cl = &claim{writing: make(chan struct{}, 1), created: make(chan struct{})}
+		cl = &claim{created: make(chan struct{})}
 		c.known[rec.ID] = cl
 	}
 	cl.rec, cl.outdated = rec, true
@@ -176,7 +180,7 @@ func (c *tracker) sync(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	unlock, err := cl.lock(ctx)
+	unlock, err := c.writing.Take(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -184,16 +188,6 @@ func (c *tracker) sync(ctx context.Context, id string) error {
 	err = c.cluster.noteReachable(c.write(ctx, cl))
 	c.logOnce(cl, err)
 	return err
-}
-
-// lock waits for the right to write the PeerPod; unlock gives it back.
-func (cl *claim) lock(ctx context.Context) (unlock func(), err error) {
-	select {
-	case cl.writing <- struct{}{}:
-		return func() { <-cl.writing }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 func (c *tracker) write(ctx context.Context, cl *claim) error {
@@ -344,12 +338,12 @@ func (c *tracker) release(ctx context.Context, rec *adaptor.Record) error {
 	c.mu.Lock()
 	cl := c.known[rec.ID]
 	if cl == nil { // of an earlier process
-		cl = &claim{writing: make(chan struct{}, 1), created: make(chan struct{}), rec: *rec}
+		cl = &claim{created: make(chan struct{}), rec: *rec}
 		c.known[rec.ID] = cl
 	}
 	cl.released = true // from here on nobody creates the PeerPod again
 	c.mu.Unlock()
-	unlock, err := cl.lock(ctx)
+	unlock, err := c.writing.Take(ctx, rec.ID)
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ type happening struct {
 type series struct {
 	namespace, name string
 	count           int
-	first, last     time.Time
+	last            time.Time
 }
 
 // recorder writes Events one by one in the background, so that no sandbox waits
@@ -259,7 +259,7 @@ func (r *recorder) write(ctx context.Context, key, uid string, h happening) erro
 	if len(r.series) > maxSeries {
 		clear(r.series)
 	}
-	r.series[key] = &series{h.rec.PodNamespace, ev.Metadata.Name, 1, h.at, h.at}
+	r.series[key] = &series{h.rec.PodNamespace, ev.Metadata.Name, 1, h.at}
 	return nil
 }
 

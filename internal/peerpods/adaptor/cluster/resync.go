@@ -47,7 +47,7 @@ func (c *tracker) resyncOnce(ctx context.Context) {
 // compare enqueues a PeerPod that differs from the one last seen. One that is
 // being deleted stays so: the controller removes its instance.
 func (c *tracker) compare(ctx context.Context, id string, one *claim, now *v1alpha1.PeerPod, listed time.Time) {
-	done, err := one.lock(ctx)
+	done, err := c.writing.Take(ctx, id)
 	if err != nil {
 		return
 	}

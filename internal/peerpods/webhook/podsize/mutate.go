@@ -112,15 +112,13 @@ func writeRecord(pod *corev1.Pod, r Record) error {
 
 // strip takes cpu, memory and GPUs from the pod. Everything else stays.
 func strip(spec *corev1.PodSpec) {
-	containers := int64(0)
-	eachContainer(spec, func(c *corev1.Container) {
+	for c := range containers(spec) {
 		stripOne(&c.Resources, 1)
-		containers++
-	})
+	}
 	if spec.Resources == nil {
 		return
 	}
-	stripOne(spec.Resources, containers)
+	stripOne(spec.Resources, int64(len(spec.InitContainers)+len(spec.Containers)))
 	if len(spec.Resources.Requests)+len(spec.Resources.Limits)+len(spec.Resources.Claims) == 0 {
 		spec.Resources = nil
 	}
@@ -167,10 +165,10 @@ func hasHugePages(list corev1.ResourceList) bool {
 
 // takeSlot makes the pod take exactly one unit, on its first container.
 func takeSlot(spec *corev1.PodSpec, slot corev1.ResourceName) {
-	eachContainer(spec, func(c *corev1.Container) {
+	for c := range containers(spec) {
 		delete(c.Resources.Requests, slot)
 		delete(c.Resources.Limits, slot)
-	})
+	}
 	if len(spec.Containers) == 0 {
 		return
 	}

@@ -61,11 +61,11 @@ func checkLength(text string) error {
 
 // restore puts back into the pod what the record says was taken.
 func (r Record) restore(pod *corev1.Pod) {
-	eachContainer(&pod.Spec, func(c *corev1.Container) {
+	for c := range containers(&pod.Spec) {
 		if was, found := r.Containers[c.Name]; found {
 			was.putBack(&c.Resources)
 		}
-	})
+	}
 	if r.Pod == nil {
 		return
 	}
@@ -93,21 +93,16 @@ func overlay(list, from corev1.ResourceList) corev1.ResourceList {
 }
 
 // only returns the part of a list that is taken, nil if there is none.
-func only(list corev1.ResourceList) corev1.ResourceList {
-	return orElse(nil, list)
-}
+func only(list corev1.ResourceList) corev1.ResourceList { return orElse(nil, list) }
 
 // recordOf returns what must be taken from the pod. Its Sized is empty.
 func recordOf(pod *corev1.Pod) Record {
-	r := Record{}
-	eachContainer(&pod.Spec, func(c *corev1.Container) {
+	r := Record{Containers: map[string]Resources{}}
+	for c := range containers(&pod.Spec) {
 		if was, any := takenFrom(c.Resources); any {
-			if r.Containers == nil {
-				r.Containers = map[string]Resources{}
-			}
 			r.Containers[c.Name] = was
 		}
-	})
+	}
 	if pod.Spec.Resources != nil {
 		if was, any := takenFrom(*pod.Spec.Resources); any {
 			r.Pod = &was

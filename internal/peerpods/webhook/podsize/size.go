@@ -7,6 +7,7 @@ package podsize
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 
@@ -79,9 +80,9 @@ func units(q resource.Quantity, unit int64) (int64, error) {
 // defaultRequests sets requests left out to the limits, as the API server does
 // before it calls a webhook.
 func defaultRequests(pod *corev1.Pod) {
-	eachContainer(&pod.Spec, func(c *corev1.Container) {
+	for c := range containers(&pod.Spec) {
 		c.Resources.Requests = orElse(c.Resources.Requests, c.Resources.Limits)
-	})
+	}
 	if pod.Spec.Resources == nil {
 		return
 	}
@@ -104,12 +105,16 @@ func orElse(list, other corev1.ResourceList) corev1.ResourceList {
 	return list
 }
 
-func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
-	for i := range spec.InitContainers {
-		do(&spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		do(&spec.Containers[i])
+// containers iterates over the init containers and the containers.
+func containers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
+	return func(yield func(*corev1.Container) bool) {
+		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
 	}
 }
 
