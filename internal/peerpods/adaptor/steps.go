@@ -35,8 +35,8 @@ type step struct {
 	forgets bool
 }
 
-// steps returns the life of a sandbox in order; see the package's comment. It is no variable, to
-// which the functions in it could not refer.
+// steps returns the life of a sandbox in order; see the package's comment. It is a function
+// since those in it refer to it, which they could not to a variable.
 func steps() []step {
 	return []step{
 		{name: stepInspectNetwork, do: (*Service).inspectNetwork},

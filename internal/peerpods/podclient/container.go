@@ -41,12 +41,6 @@ type ContainerSpec struct {
 	MilliCPU int64
 	// Capabilities replace the default set, e.g. "CAP_NET_ADMIN"; nil keeps it.
 	Capabilities []string
-	// ReadonlyRootfs forbids writes outside of mounts.
-	ReadonlyRootfs bool
-	// NoNewPrivileges sets the flag of the same name.
-	NoNewPrivileges bool
-	// Sysctls are set in the pod's namespaces.
-	Sysctls map[string]string
 	// Annotations are added to those of the runtime.
 	Annotations map[string]string
 

@@ -25,14 +25,14 @@ func (p *Pod) createRequest(spec ContainerSpec, mounts []*agent.Mount, storages 
 	ann := p.containerAnnotations(spec)
 	rootfs := GuestRootfs(spec.ID)
 	return &agent.CreateContainerRequest{
-		ContainerId: spec.ID, ExecId: spec.ID, SandboxPidns: p.spec.SharePIDs,
+		ContainerId: spec.ID, ExecId: spec.ID,
 		Storages: append([]*agent.Storage{PullStorage(spec.Image, rootfs, ann)}, storages...),
 		OCI: &agent.Spec{
 			Version: ociVersion, Process: spec.process(), Annotations: ann,
-			Root:   &agent.Root{Path: rootfs, Readonly: spec.ReadonlyRootfs},
+			Root:   &agent.Root{Path: rootfs},
 			Mounts: append(systemMounts(), mounts...),
 			Linux: &agent.Linux{
-				Sysctl: spec.Sysctls, Resources: limits(spec.MemoryBytes, spec.MilliCPU),
+				Resources:   limits(spec.MemoryBytes, spec.MilliCPU),
 				CgroupsPath: path.Join("/kubepods", "pod"+p.spec.uid(), spec.ID),
 				Namespaces:  []*agent.LinuxNamespace{{Type: "ipc"}, {Type: "uts"}, {Type: "mount"}},
 				// What container runtimes hide by default because it reports, or steers, the
@@ -85,7 +85,6 @@ func (s ContainerSpec) process() *agent.Process {
 	proc := ExecSpec{
 		Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User, TTY: s.TTY, Rows: s.Rows, Columns: s.Columns,
 	}.process()
-	proc.NoNewPrivileges = s.NoNewPrivileges
 	proc.Capabilities = defaultCapabilities()
 	if s.Capabilities != nil {
 		proc.Capabilities = capabilities(s.Capabilities)

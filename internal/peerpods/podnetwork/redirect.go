@@ -52,7 +52,7 @@ func (n *namespace) ensureRedirect(from, to netlink.Link) (changed bool, err err
 }
 
 // removeRedirect removes our filter and, when nothing else uses it, the
-// ingress qdisc. A clsact qdisc is never ours and stays. Nil is no interface.
+// ingress qdisc. A clsact qdisc is never ours and stays. There may be no interface.
 func (n *namespace) removeRedirect(from netlink.Link) error {
 	if from == nil {
 		return nil
