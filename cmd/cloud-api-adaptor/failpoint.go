@@ -4,7 +4,7 @@
 
 package main
 
-import "github.com/outrigger/outrigger/internal/peerpods/adaptor/crashtest"
+import "github.com/outrigger/outrigger/test/crashtest"
 
 // failpoint ends the process, as by kill -9, at the point that the environment
 // names. It exists only in programs built for crash tests.

@@ -31,7 +31,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
-	"github.com/outrigger/outrigger/internal/peerpods/podclient/fakeagent"
+	"github.com/outrigger/outrigger/test/fakeagent"
 )
 
 // TestMain lets the test binary be the monitor that `run --detach` starts.

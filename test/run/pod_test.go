@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
 // TestContainersOfOnePod walks through what containers can do, in one VM.
@@ -129,7 +130,9 @@ func pauseAndUpdate(t *testing.T, p *pod) {
 	if err := c.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Update(t.Context(), 96<<20, 500); err != nil {
+	if err := c.UpdateResources(t.Context(), &agent.LinuxResources{
+		Memory: &agent.LinuxMemory{Limit: 96 << 20, Swap: 96 << 20}, CPU: &agent.LinuxCPU{Quota: 50000, Period: 100000},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if got := mustRun(t, c, "cat", "/sys/fs/cgroup/memory.max"); got != fmt.Sprintln(96<<20) {

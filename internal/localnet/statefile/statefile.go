@@ -131,7 +131,7 @@ func SyncFolder(path string) error {
 		return fmt.Errorf("sync folder: %w", err)
 	}
 	defer folder.Close()
-	if err := folder.Sync(); err != nil {
+	if err := folder.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems cannot
 		return fmt.Errorf("sync folder %s: %w", path, err)
 	}
 	return nil

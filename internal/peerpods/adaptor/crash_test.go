@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/crashtest"
+	"github.com/outrigger/outrigger/test/crashtest"
 )
 
 func TestMain(m *testing.M) {

@@ -3,6 +3,7 @@
 package adaptor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -70,7 +71,7 @@ func (s *Service) create(ctx context.Context, req *hypervisorpb.CreateVMRequest)
 		s.refusedPod(req.GetId(), req.GetAnnotations(), err)
 		return nil, err
 	}
-	rec.InitdataDigest = initdataDigest(firstNonEmpty(rec.Initdata, s.opts.Initdata))
+	rec.InitdataDigest = initdataDigest(cmp.Or(rec.Initdata, s.opts.Initdata))
 	ctx, interrupt, finish, err := s.call(ctx)
 	if err != nil {
 		return nil, err
@@ -78,16 +79,22 @@ func (s *Service) create(ctx context.Context, req *hypervisorpb.CreateVMRequest)
 	defer finish()
 	sb := newSandbox(rec)
 	sb.interrupt = interrupt
-	release := sb.acquireNew()
-	if err := s.add(sb); err != nil {
+	release, err := sb.acquire(context.Background()) // nobody else knows it yet
+	if err == nil {
+		err = s.add(sb)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.logger(sb).Info(fmt.Sprintf("create a sandbox %s for pod %s in namespace %s (netns: %s)", rec.ID, rec.PodName, rec.PodNamespace, rec.Netns))
-	err = s.run(ctx, sb, createSteps())
+	err = s.run(ctx, sb, steps()[:stepIndex(stepClaim)])
 	release()
 	if err != nil {
 		s.beginStop(sb, err)
-		s.waitGone(sb)
+		select { // no StopVM will follow
+		case <-sb.gone:
+		case <-s.ctx.Done():
+		}
 		return nil, err
 	}
 	return sb, nil
@@ -97,8 +104,8 @@ func (s *Service) newRecord(req *hypervisorpb.CreateVMRequest) (Record, error) {
 	if err := checkID(req.GetId()); err != nil {
 		return Record{}, err
 	}
-	if err := s.checkSocket(req.GetId()); err != nil {
-		return Record{}, err
+	if path := s.agentSocket(req.GetId()); len(path) > maxSocketPath {
+		return Record{}, invalid("the agent socket %s has %d characters, a unix socket at most %d; choose a shorter -pods-dir", path, len(path), maxSocketPath)
 	}
 	pod, err := parseAnnotations(req.GetAnnotations())
 	if err == nil {
@@ -157,7 +164,7 @@ func (s *Service) start(ctx context.Context, sb *sandbox) error {
 		return err
 	}
 	began := s.opts.Now()
-	err = s.run(ctx, sb, startSteps())
+	err = s.run(ctx, sb, steps()[stepIndex(stepClaim):])
 	release()
 	s.observe(sb, Change{Kind: ChangeStarted, Took: s.opts.Now().Sub(began), Err: err})
 	if err != nil {

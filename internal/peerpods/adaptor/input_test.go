@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/adaptortest"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
+	"github.com/outrigger/outrigger/test/adaptortest"
 )
 
 const hypervisorAnnotation = "io.katacontainers.config.hypervisor."

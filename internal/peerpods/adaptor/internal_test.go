@@ -22,17 +22,6 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-func TestStepTableIsComplete(t *testing.T) {
-	if len(steps) != len(stepNames) {
-		t.Fatalf("%d steps, %d names", len(steps), len(stepNames))
-	}
-	for i, st := range steps {
-		if st.name != stepNames[i] || st.do == nil {
-			t.Errorf("step %d is %q, want %q with something to do", i, st.name, stepNames[i])
-		}
-	}
-}
-
 func TestFurthestStepOfARecord(t *testing.T) {
 	for name, want := range map[string]string{
 		stepRecordIntent:   stepClaim,

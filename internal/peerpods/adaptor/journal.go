@@ -3,22 +3,21 @@
 package adaptor
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
 )
 
 const (
 	recordFile = "sandbox.json"
-	tempFile   = recordFile + ".new"
 	// damagedFolder holds journal files that could not be read.
 	damagedFolder = ".damaged"
 )
@@ -55,8 +54,6 @@ func openJournal(dir string) (*journal, error) {
 	return &journal{dir: dir, lock: lock}, nil
 }
 
-func (j *journal) close() error { return j.lock.Close() }
-
 // folder returns the folder of a sandbox, which is named by the id.
 func (j *journal) folder(id string) string { return filepath.Join(j.dir, id) }
 
@@ -65,26 +62,13 @@ func (j *journal) create(id string) error {
 	if err := os.Mkdir(j.folder(id), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(j.dir)
+	return statefile.SyncFolder(j.dir)
 }
 
 // write replaces the sandbox's record. When it returns, the new record
 // survives a crash of the machine; when it fails, the old one is still there.
 func (j *journal) write(rec *Record) error {
-	data, err := json.Marshal(rec)
-	if err != nil {
-		return err
-	}
-	temp := filepath.Join(j.folder(rec.ID), tempFile)
-	if err := writeSynced(temp, data); err != nil {
-		os.Remove(temp)
-		return err
-	}
-	if err := os.Rename(temp, filepath.Join(j.folder(rec.ID), recordFile)); err != nil {
-		os.Remove(temp)
-		return err
-	}
-	return syncDir(j.folder(rec.ID))
+	return statefile.Write(filepath.Join(j.folder(rec.ID), recordFile), rec)
 }
 
 // remove deletes the sandbox's record. Removing an unknown one succeeds.
@@ -96,7 +80,7 @@ func (j *journal) remove(id string) error {
 	if err := os.RemoveAll(j.folder(id)); err != nil {
 		return err
 	}
-	return syncDir(j.dir)
+	return statefile.SyncFolder(j.dir)
 }
 
 // damaged is a folder whose record cannot be trusted.
@@ -146,13 +130,9 @@ func (j *journal) read(id string) (*Record, error) {
 }
 
 func parseRecord(id string, data []byte) (*Record, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
 	rec := new(Record)
-	if err := dec.Decode(rec); err != nil {
+	if err := json.Unmarshal(data, rec); err != nil {
 		return nil, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("data after the record")
 	}
 	return rec, rec.check(id)
 }
@@ -164,28 +144,4 @@ func (j *journal) moveAside(id string) (string, error) {
 	}
 	to := filepath.Join(dir, fmt.Sprintf("%s-%d.json", id, time.Now().UnixNano()))
 	return to, os.Rename(filepath.Join(j.folder(id), recordFile), to)
-}
-
-func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	return nil
 }

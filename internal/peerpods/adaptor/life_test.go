@@ -25,6 +25,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/crashtest"
 )
 
 func TestLifeOfASandbox(t *testing.T) {
@@ -357,7 +358,7 @@ func TestStopDoesNotWaitForASlowCloud(t *testing.T) {
 		t.Errorf("sandboxes %v", list)
 	}
 	record, err := os.ReadFile(filepath.Join(s.opts.PodsDir, "m1", "sandbox.json"))
-	if err != nil || !strings.Contains(string(record), `"state":"stopping"`) {
+	if err != nil || !strings.Contains(string(record), `"state": "stopping"`) {
 		t.Errorf("the removal is not on record: %v, %s", err, record)
 	}
 	_, err = s.CreateVM(t.Context(), s.request("m1"))
@@ -420,7 +421,7 @@ func TestVersionAndInfo(t *testing.T) {
 
 func TestStepsAreNamedInOrder(t *testing.T) {
 	var names []string
-	for _, p := range append(adaptor.CreatePoints(), adaptor.StartPoints()...) {
+	for _, p := range crashtest.Points(t) {
 		if p.Phase == adaptor.BeforeDo {
 			names = append(names, p.Step)
 		}

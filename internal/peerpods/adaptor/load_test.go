@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/adaptortest"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/adaptortest"
 )
 
 // TestFiftySandboxesLeaveNothing compares with the base line after warming up.

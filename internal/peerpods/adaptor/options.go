@@ -3,6 +3,7 @@
 package adaptor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,31 +165,24 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	setDefault(&o.ForwarderPort, 15150)
-	setDefault(&o.ProxyTimeout, 5*time.Minute)
-	setDefault(&o.VXLANPort, 4789)
-	setDefault(&o.SweepInterval, min(max(o.OrphanTimeout/4, time.Second), time.Minute))
-	setDefault(&o.SweepGrace, 10*time.Minute)
-	setDefault(&o.ListSettle, 10*time.Second)
-	setDefault(&o.WatchInterval, 5*time.Second)
-	setDefault(&o.EndedInterval, time.Second)
-	setDefault(&o.StopGrace, 800*time.Millisecond)
-	setDefault(&o.DeleteTimeout, 10*time.Minute)
-	setDefault(&o.MinBackoff, 250*time.Millisecond)
-	setDefault(&o.MaxBackoff, 30*time.Second)
-	setDefault(&o.Log, slog.Default())
+	o.ForwarderPort = cmp.Or(o.ForwarderPort, 15150)
+	o.ProxyTimeout = cmp.Or(o.ProxyTimeout, 5*time.Minute)
+	o.VXLANPort = cmp.Or(o.VXLANPort, 4789)
+	o.SweepInterval = cmp.Or(o.SweepInterval, min(max(o.OrphanTimeout/4, time.Second), time.Minute))
+	o.SweepGrace = cmp.Or(o.SweepGrace, 10*time.Minute)
+	o.ListSettle = cmp.Or(o.ListSettle, 10*time.Second)
+	o.WatchInterval = cmp.Or(o.WatchInterval, 5*time.Second)
+	o.EndedInterval = cmp.Or(o.EndedInterval, time.Second)
+	o.StopGrace = cmp.Or(o.StopGrace, 800*time.Millisecond)
+	o.DeleteTimeout = cmp.Or(o.DeleteTimeout, 10*time.Minute)
+	o.MinBackoff = cmp.Or(o.MinBackoff, 250*time.Millisecond)
+	o.MaxBackoff = cmp.Or(o.MaxBackoff, 30*time.Second)
+	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.Hook == nil {
 		o.Hook = func(Point) {}
-	}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
 	}
 }
 
@@ -209,13 +203,9 @@ func (o *Options) Check() error {
 	wrong(o.ProxyTimeout <= 0, "-proxy-timeout %s is not positive", o.ProxyTimeout)
 	wrong(o.OrphanTimeout < 0, "-orphan-timeout %s is negative", o.OrphanTimeout)
 	wrong(!o.TLS.Disabled && o.TLS.OwnCA == nil && o.TLS.Issue == nil, "adaptor: no issuer of certificates")
-	for _, err := range []error{checkPatterns(o.PodImages), checkRegistries(o.InsecureRegistries)} {
-		if err != nil {
-			problems = append(problems, err)
-		}
-	}
+	problems = append(problems, checkPatterns(o.PodImages), checkRegistries(o.InsecureRegistries))
 	if o.AuthFile != "" {
-		_, err := readAuthFile(o.AuthFile)
+		_, err := parseAuthFile(o.AuthFile)
 		wrong(err != nil, "-auth-file: %v", err)
 	}
 	if ca := o.TLS.OwnCA; ca != nil {

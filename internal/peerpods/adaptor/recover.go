@@ -145,7 +145,11 @@ func (s *Service) serveAgain(sb *sandbox) {
 			return
 		}
 		defer release()
-		if !sb.interruptible(interrupt) {
+		sb.mu.Lock()
+		sb.interrupt = interrupt
+		ready := sb.rec.State == StateReady
+		sb.mu.Unlock()
+		if !ready {
 			return
 		}
 		s.logger(sb).Warn("the agent relay does not serve the sandbox; serving it again")
@@ -154,15 +158,6 @@ func (s *Service) serveAgain(sb *sandbox) {
 			s.logger(sb).Error("the sandbox has no agent relay", "error", err)
 		}
 	})
-}
-
-// interruptible reports whether the sandbox is still ready; a removal then calls
-// interrupt.
-func (sb *sandbox) interruptible(interrupt context.CancelCauseFunc) bool {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	sb.interrupt = interrupt
-	return sb.rec.State == StateReady
 }
 
 // stopServing stops the relay from serving sandboxes that the journal does not

@@ -91,16 +91,16 @@ func TestDamagedRecordLosesNoInstance(t *testing.T) {
 		"garbage":  func([]byte) []byte { return []byte("\x00\xff\x00") },
 		"trailing": func(record []byte) []byte { return append(record, "{}"...) },
 		"another's": func(record []byte) []byte {
-			return []byte(strings.ReplaceAll(string(record), `"id":"c1"`, `"id":"c2"`))
+			return []byte(strings.ReplaceAll(string(record), `"id": "c1"`, `"id": "c2"`))
 		},
 		"of the future": func(record []byte) []byte {
-			return []byte(strings.Replace(string(record), `"format":1`, `"format":2`, 1))
+			return []byte(strings.Replace(string(record), `"format": 1`, `"format": 2`, 1))
 		},
 		"unknown step": func(record []byte) []byte {
-			return []byte(strings.Replace(string(record), `"step":"ready"`, `"step":"fly"`, 1))
+			return []byte(strings.Replace(string(record), `"step": "ready"`, `"step": "fly"`, 1))
 		},
 		"unknown state": func(record []byte) []byte {
-			return []byte(strings.Replace(string(record), `"state":"ready"`, `"state":"fly"`, 1))
+			return []byte(strings.Replace(string(record), `"state": "ready"`, `"state": "fly"`, 1))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

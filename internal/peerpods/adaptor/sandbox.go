@@ -4,7 +4,6 @@ package adaptor
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,13 +57,6 @@ func (sb *sandbox) update(change func(*Record)) {
 	change(&sb.rec)
 }
 
-// note records when a step was done.
-func (sb *sandbox) note(step string, at time.Time) {
-	sb.update(func(rec *Record) {
-		rec.Done = append(slices.Clip(rec.Done), StepTime{step, at.Round(0)})
-	})
-}
-
 // advance moves the sandbox to its next state unless it is being removed,
 // which nothing takes back.
 func (sb *sandbox) advance(to State) error {
@@ -75,12 +67,6 @@ func (sb *sandbox) advance(to State) error {
 	}
 	sb.rec.State = to
 	return nil
-}
-
-// acquireNew takes op of a sandbox that nobody else knows yet.
-func (sb *sandbox) acquireNew() func() {
-	sb.op <- struct{}{}
-	return func() { <-sb.op }
 }
 
 // acquire acquires op and returns a function that releases it.

@@ -1,5 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package adaptor keeps the pod VMs of one node: it serves the remote
+// hypervisor protocol of Kata shims over a provider.
+//
+// A sandbox is one pod's VM and everything that belongs to it on this node. It
+// is made by the named steps in steps.go, in order, and removed by undoing them
+// in reverse; both directions are idempotent. What was begun is on disk
+// (journal.go) before it is done, so a new process after a crash knows what
+// there is: it keeps the sandboxes that are ready and undoes those that were in
+// an intermediate state (recover.go).
+//
+//	CreateVM:  inspect-network, reserve, record-intent
+//	StartVM:   claim, create-instance, tunnel, connect, ready
+//	StopVM:    all of it in reverse
 package adaptor
 
 import (
@@ -11,6 +24,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -38,7 +52,8 @@ type Service struct {
 	// changed is closed and replaced whenever a sandbox gets an instance.
 	changed chan struct{}
 
-	unknownSince unknownSince
+	// unknownSince is since when an instance of unknown age is known, by its id.
+	unknownSince map[string]time.Time
 }
 
 // New checks the options and locks the journal. It fails when another process
@@ -87,7 +102,7 @@ func (s *Service) Close(ctx context.Context) error {
 	}
 	s.cancel(errShutdown)
 	<-finished
-	return s.journal.close()
+	return s.journal.lock.Close()
 }
 
 // enter counts the caller as work that Close waits for; it calls work.Done
@@ -169,13 +184,6 @@ func checkID(id string) error {
 		return invalid("the sandbox id is empty")
 	case !podNamePattern.MatchString(id):
 		return invalid("sandbox id %q is not made of letters, digits, '-', '_' and '.' only, or is longer than 253 characters", shorten(id, 80))
-	}
-	return nil
-}
-
-func (s *Service) checkSocket(id string) error {
-	if path := s.agentSocket(id); len(path) > maxSocketPath {
-		return invalid("the agent socket %s has %d characters, a unix socket at most %d; choose a shorter -pods-dir", path, len(path), maxSocketPath)
 	}
 	return nil
 }

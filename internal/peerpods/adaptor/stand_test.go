@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/adaptortest"
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/adaptortest"
 )
 
 // patience is how long a test waits for what must happen.

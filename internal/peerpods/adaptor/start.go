@@ -196,17 +196,12 @@ func (s *Service) findByAskingAgain(ctx context.Context, rec *Record) ([]string,
 	switch {
 	case instance != nil && instance.ID != "":
 		return []string{instance.ID}, nil
-	case err != nil && refused(err) && !credentialsRefused(err):
+	case errors.Is(err, provider.ErrUnauthenticated), errors.Is(err, provider.ErrPermissionDenied):
+		return nil, err // an earlier request, before that, may have created something
+	case err != nil && refused(err):
 		return nil, nil
 	}
 	return nil, err
-}
-
-// credentialsRefused reports whether the cloud refused the credentials. An earlier
-// request, before that, may have created something.
-func credentialsRefused(err error) bool {
-	class := provider.Class(err)
-	return class == provider.ErrUnauthenticated || class == provider.ErrPermissionDenied
 }
 
 func (s *Service) setupTunnel(ctx context.Context, sb *sandbox) error {

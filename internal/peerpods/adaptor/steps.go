@@ -35,31 +35,30 @@ type step struct {
 	forgets bool
 }
 
-// steps is the life of a sandbox in order; see doc.go.
-var steps = []step{
-	{name: stepInspectNetwork, do: (*Service).inspectNetwork},
-	{name: stepReserve, do: (*Service).reserve, undo: (*Service).unreserve, forgets: true},
-	{name: stepRecordIntent, do: (*Service).recordIntent, undo: (*Service).forget, forgets: true},
-	{name: stepClaim, do: (*Service).claim, undo: (*Service).release, forgets: true},
-	{name: stepCreateInstance, durable: true, prepare: (*Service).prepareInstance, do: (*Service).createInstance, undo: (*Service).deleteInstance},
-	{name: stepTunnel, durable: true, do: (*Service).setupTunnel, undo: (*Service).teardownTunnel},
-	{name: stepConnect, do: (*Service).connect, undo: (*Service).disconnect},
-	{name: stepReady, do: (*Service).markReady},
-}
-
-// stepNames is fixed at start: the functions in steps refer to it.
-var stepNames = []string{
-	stepInspectNetwork, stepReserve, stepRecordIntent,
-	stepClaim, stepCreateInstance, stepTunnel, stepConnect, stepReady,
+// steps returns the life of a sandbox in order; see the package's comment. It is a function
+// since those in it refer to it, which they could not to a variable.
+func steps() []step {
+	return []step{
+		{name: stepInspectNetwork, do: (*Service).inspectNetwork},
+		{name: stepReserve, do: (*Service).reserve, undo: (*Service).unreserve, forgets: true},
+		{name: stepRecordIntent, do: (*Service).recordIntent, undo: (*Service).forget, forgets: true},
+		{name: stepClaim, do: (*Service).claim, undo: (*Service).release, forgets: true},
+		{name: stepCreateInstance, durable: true, prepare: (*Service).prepareInstance, do: (*Service).createInstance, undo: (*Service).deleteInstance},
+		{name: stepTunnel, durable: true, do: (*Service).setupTunnel, undo: (*Service).teardownTunnel},
+		{name: stepConnect, do: (*Service).connect, undo: (*Service).disconnect},
+		{name: stepReady, do: (*Service).markReady},
+	}
 }
 
 // stepIndex returns the place of a step in the order; -1 for an unknown one.
-func stepIndex(name string) int { return slices.Index(stepNames, name) }
+func stepIndex(name string) int {
+	return slices.IndexFunc(steps(), func(st step) bool { return st.name == name })
+}
 
 // furthest returns how far a sandbox may have come whose record says name:
 // steps that are not durable leave no trace in it.
 func furthest(name string) string {
-	for _, st := range steps[stepIndex(name)+1:] {
+	for _, st := range steps()[stepIndex(name)+1:] {
 		if st.durable {
 			break
 		}
@@ -67,10 +66,6 @@ func furthest(name string) string {
 	}
 	return name
 }
-
-// The parts that CreateVM and StartVM do.
-func createSteps() []step { return steps[:stepIndex(stepClaim)] }
-func startSteps() []step  { return steps[stepIndex(stepClaim):] }
 
 // Phase is a side of a step.
 type Phase string
@@ -100,31 +95,6 @@ func (p Point) String() string { return string(p.Phase) + "/" + p.Step }
 // pointStopping is the Step of the points around the record of a removal.
 const pointStopping = "stopping"
 
-// CreatePoints, StartPoints and StopPoints list every boundary that the call
-// passes when all goes well, in order.
-func CreatePoints() []Point { return doPoints(createSteps()) }
-
-// StartPoints: see CreatePoints.
-func StartPoints() []Point { return doPoints(startSteps()) }
-
-// StopPoints: see CreatePoints.
-func StopPoints() []Point {
-	points := []Point{{BeforeRecord, pointStopping}, {AfterRecord, pointStopping}}
-	for _, st := range slices.Backward(steps) {
-		if st.undo != nil {
-			points = append(points, Point{BeforeUndo, st.name}, Point{AfterUndo, st.name})
-		}
-	}
-	return points
-}
-
-func doPoints(list []step) (points []Point) {
-	for _, st := range list {
-		points = append(points, Point{BeforeDo, st.name}, Point{Begun, st.name}, Point{AfterDo, st.name})
-	}
-	return points
-}
-
 // run does steps in order. Its error is a *stepError.
 func (s *Service) run(ctx context.Context, sb *sandbox, list []step) error {
 	for _, st := range list {
@@ -135,7 +105,7 @@ func (s *Service) run(ctx context.Context, sb *sandbox, list []step) error {
 			return err
 		}
 		now := s.opts.Now()
-		sb.note(st.name, now)
+		sb.update(func(rec *Record) { rec.Done = append(slices.Clip(rec.Done), StepTime{st.name, now.Round(0)}) })
 		s.observe(sb, Change{Kind: ChangeDone, Step: st.name, At: now, Took: now.Sub(began)})
 	}
 	return nil
@@ -146,24 +116,19 @@ func (s *Service) runStep(ctx context.Context, sb *sandbox, st step) error {
 		return err
 	}
 	s.opts.Hook(Point{BeforeDo, st.name})
-	if err := s.begin(sb, st); err != nil {
-		return err
-	}
-	s.opts.Hook(Point{Begun, st.name})
-	err := st.do(s, ctx, sb)
-	s.opts.Hook(Point{AfterDo, st.name})
-	return err
-}
-
-func (s *Service) begin(sb *sandbox, st step) error {
 	if st.prepare != nil {
 		if err := st.prepare(s, sb); err != nil {
 			return err
 		}
 	}
 	sb.update(func(rec *Record) { rec.Step = st.name })
-	if !st.durable {
-		return nil
+	if st.durable {
+		if err := s.persist(sb); err != nil {
+			return err
+		}
 	}
-	return s.persist(sb)
+	s.opts.Hook(Point{Begun, st.name})
+	err := st.do(s, ctx, sb)
+	s.opts.Hook(Point{AfterDo, st.name})
+	return err
 }

@@ -71,7 +71,7 @@ func (s *Service) remove(sb *sandbox) {
 func (s *Service) undo(ctx context.Context, sb *sandbox) error {
 	rec := sb.snapshot()
 	var problems []error
-	for _, st := range slices.Backward(steps) {
+	for _, st := range slices.Backward(steps()) {
 		if st.undo == nil || !rec.begun(st.name) {
 			continue
 		}
@@ -85,12 +85,4 @@ func (s *Service) undo(ctx context.Context, sb *sandbox) error {
 		s.opts.Hook(Point{AfterUndo, st.name})
 	}
 	return errors.Join(problems...)
-}
-
-// waitGone waits for a removal that the caller's answer depends on.
-func (s *Service) waitGone(sb *sandbox) {
-	select {
-	case <-sb.gone:
-	case <-s.ctx.Done():
-	}
 }

@@ -12,6 +12,7 @@ import (
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Run looks for orphans until ctx ends or the service is closed: sandboxes without a client and, with a
@@ -116,9 +117,6 @@ func (s *Service) tooLong(rec *Record, since, now time.Time) bool {
 	return s.opts.OrphanTimeout > 0 && !rec.KeepIdle && now.Sub(since) > s.opts.OrphanTimeout
 }
 
-// unknownSince remembers since when an instance of unknown age is known.
-type unknownSince map[string]time.Time
-
 // sweepInstances deletes this node's instances that no sandbox knows.
 func (s *Service) sweepInstances(ctx context.Context) {
 	lister, ok := provider.As[provider.Lister](s.opts.Provider)
@@ -132,29 +130,23 @@ func (s *Service) sweepInstances(ctx context.Context) {
 		}
 		return
 	}
-	seen := unknownSince{}
+	seen := map[string]time.Time{}
 	for _, instance := range instances {
-		if !s.ours(&instance) || s.find(instance.Key) != nil {
+		// Others are never touched, even if the cloud lists them.
+		if !provider.HasTags(instance.Tags, s.owner) || instance.Key == "" || s.find(instance.Key) != nil {
 			continue
 		}
 		since := s.firstSeen(&instance)
 		seen[instance.ID] = since
 		if s.opts.Now().Sub(since) > s.opts.SweepGrace {
-			s.deleteStranger(ctx, &instance)
+			log := s.opts.Log.With("sandbox", instance.Key, "instance", instance.ID)
+			log.Warn("deleting an instance of this node that no sandbox knows", "name", instance.Name)
+			if err := s.deleteOne(ctx, instance.ID); err != nil {
+				log.Warn("the instance is not deleted yet", "error", err)
+			}
 		}
 	}
 	s.unknownSince = seen
-}
-
-// ours reports whether an instance carries our tags. Others are never touched,
-// even if the cloud lists them.
-func (s *Service) ours(instance *provider.Instance) bool {
-	for key, value := range s.owner {
-		if instance.Tags[key] != value {
-			return false
-		}
-	}
-	return instance.Key != ""
 }
 
 // firstSeen returns when the instance was made, as far as that is known. One
@@ -175,10 +167,59 @@ func (s *Service) firstSeen(instance *provider.Instance) time.Time {
 	return s.opts.Now()
 }
 
-func (s *Service) deleteStranger(ctx context.Context, instance *provider.Instance) {
-	log := s.opts.Log.With("sandbox", instance.Key, "instance", instance.ID)
-	log.Warn("deleting an instance of this node that no sandbox knows", "name", instance.Name)
-	if err := s.deleteOne(ctx, instance.ID); err != nil {
-		log.Warn("the instance is not deleted yet", "error", err)
+// errEnded is why waiting for an agent is over before its time.
+var errEnded = errors.New("the VM has ended and will not answer any more")
+
+// whileRunning derives a context that ends, with errEnded as its cause, when
+// the cloud says that the instance has stopped: a guest that panics would
+// otherwise be waited for until ProxyTimeout. An instance that the cloud does
+// not know yet, and a cloud that does not answer, change nothing. Call stop in
+// any case.
+func (s *Service) whileRunning(ctx context.Context, instance string) (running context.Context, stop func()) {
+	running, end := context.WithCancelCause(ctx)
+	getter, ok := provider.As[provider.Getter](s.opts.Provider)
+	if !ok {
+		return running, func() { end(nil) }
 	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for poll.Sleep(running, s.opts.WatchInterval) == nil {
+			i, err := getter.GetInstance(running, instance)
+			if err == nil && over(i) {
+				end(errEnded)
+			}
+		}
+	}()
+	return running, func() { end(nil); <-done }
+}
+
+// watchEnded closes the agent channel of ready sandboxes whose VM has ended, so that shims
+// notice at once and not after most of a minute without a reply. It does so only where
+// that needs no call to a cloud: with providers whose VMs are on a bridge of this node.
+func (s *Service) watchEnded(ctx context.Context) {
+	getter, ok := provider.As[provider.Getter](s.opts.Provider)
+	if _, local := provider.As[provider.NodeAddresser](s.opts.Provider); !ok || !local {
+		return
+	}
+	for poll.Sleep(ctx, s.opts.EndedInterval) == nil {
+		for _, sb := range s.all() {
+			rec := sb.snapshot()
+			if rec.State != StateReady || sb.ended.Load() {
+				continue
+			}
+			if i, err := getter.GetInstance(ctx, rec.InstanceID); !errors.Is(err, provider.ErrNotFound) && (err != nil || !over(i)) {
+				continue
+			}
+			sb.ended.Store(true)
+			s.logger(sb).Warn("the VM has ended; its pod's agent channel is closed", "instance", rec.InstanceID)
+			if err := s.opts.Relay.Stop(ctx, sb.id); err != nil {
+				sb.ended.Store(false) // next time
+			}
+		}
+	}
+}
+
+func over(i *provider.Instance) bool {
+	return i.State == provider.StateStopped || i.State == provider.StateDeleting
 }

@@ -5,11 +5,8 @@
 package apf
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 )
@@ -37,13 +34,9 @@ type Config struct {
 // Parse reads a file. Unknown keys are ignored, since other adaptors write
 // some; anything after the object is an error.
 func Parse(data []byte) (*Config, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
 	var cfg Config
-	if err := dec.Decode(&cfg); err != nil {
+	if err := json.Unmarshal(data, &cfg); err != nil {
 		return nil, fmt.Errorf("apf.json: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("apf.json: data after the configuration object")
 	}
 	return &cfg, nil
 }

@@ -208,12 +208,12 @@ func TestPhases(t *testing.T) {
 	}{
 		{nil, v1alpha1.PhasePending},
 		{[]Change{Claimed}, v1alpha1.PhasePending},
-		{[]Change{Claimed, Failed("create-instance", boom, "", at)}, v1alpha1.PhaseFailed},
+		{[]Change{Claimed, Failed("create-instance", boom, at)}, v1alpha1.PhaseFailed},
 		{[]Change{Claimed, Created(v1alpha1.Instance{ID: "i"})}, v1alpha1.PhaseConnecting},
-		{[]Change{Claimed, Failed("create-instance", boom, "", at), Created(v1alpha1.Instance{ID: "i"})}, v1alpha1.PhaseConnecting},
+		{[]Change{Claimed, Failed("create-instance", boom, at), Created(v1alpha1.Instance{ID: "i"})}, v1alpha1.PhaseConnecting},
 		{[]Change{Created(v1alpha1.Instance{ID: "i"}), Ready}, v1alpha1.PhaseReady},
 		{[]Change{Created(v1alpha1.Instance{ID: "i"}), Ready, Lost}, v1alpha1.PhaseFailed},
-		{[]Change{Ready, Deleting(ReasonRemoving, "")}, v1alpha1.PhaseDeleting},
+		{[]Change{Ready, Deleting(ReasonWaitingForCloud, "")}, v1alpha1.PhaseDeleting},
 	} {
 		pp := New(claim)
 		for _, change := range c.changes {
@@ -249,7 +249,7 @@ func TestEveryClassHasReasonAndHint(t *testing.T) {
 
 func TestLongMessagesFit(t *testing.T) {
 	err := errors.New(strings.Repeat("ä", 5000) + "\xff")
-	if e := Error("s", err, "", time.Now()); len(e.Message) > 4096 || !strings.HasSuffix(e.Message, "ä…") {
+	if e := Error("s", err, time.Now()); len(e.Message) > 4096 || !strings.HasSuffix(e.Message, "ä…") {
 		t.Errorf("%d bytes, ends %q", len(e.Message), e.Message[len(e.Message)-6:])
 	}
 }

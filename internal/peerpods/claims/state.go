@@ -3,7 +3,7 @@
 package claims
 
 import (
-	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -74,10 +74,10 @@ func Ready(pp *v1alpha1.PeerPod) {
 	settle(pp)
 }
 
-// Failed records why a step failed. hint may be empty: see [Hint].
-func Failed(step string, err error, hint string, at time.Time) Change {
+// Failed records why a step failed.
+func Failed(step string, err error, at time.Time) Change {
 	return func(pp *v1alpha1.PeerPod) {
-		pp.Status.LastError = Error(step, err, hint, at)
+		pp.Status.LastError = Error(step, err, at)
 		reason := Reason(err)
 		for _, kind := range []string{v1alpha1.ConditionInstanceCreated, v1alpha1.ConditionConnected} {
 			if c := meta.FindStatusCondition(pp.Status.Conditions, kind); c != nil && c.Status != metav1.ConditionTrue {
@@ -101,7 +101,7 @@ func Deleting(reason, message string) Change {
 // DeletionFailed records why the removal makes no progress.
 func DeletionFailed(err error, at time.Time) Change {
 	return func(pp *v1alpha1.PeerPod) {
-		last := Error("delete-instance", err, "", at)
+		last := Error("delete-instance", err, at)
 		if old := pp.Status.LastError; old != nil && old.Message == last.Message && old.Step == last.Step {
 			last.Time = old.Time // unchanged, so that there is no write
 		}
@@ -129,19 +129,19 @@ func Lost(pp *v1alpha1.PeerPod) {
 	settle(pp)
 }
 
-// Error puts an error into a status. An empty hint is that of the class.
-func Error(step string, err error, hint string, at time.Time) *v1alpha1.Error {
+// Error puts an error into a status.
+func Error(step string, err error, at time.Time) *v1alpha1.Error {
 	return &v1alpha1.Error{
 		Class:   provider.Class(err).Error(),
 		Step:    step,
-		Message: cut(err.Error(), 4096),
-		Hint:    cut(cmp.Or(hint, Hint(err)), 1024),
+		Message: Cut(err.Error(), 4096),
+		Hint:    Cut(Hint(err), 1024),
 		Time:    metav1.NewTime(at.UTC()),
 	}
 }
 
-// cut truncates a text, at a whole character, to what the API accepts.
-func cut(text string, most int) string {
+// Cut truncates a text, at a whole character, to what the API accepts.
+func Cut(text string, most int) string {
 	if text = strings.ToValidUTF8(text, "?"); len(text) <= most {
 		return text
 	}
@@ -154,7 +154,7 @@ func cut(text string, most int) string {
 
 func set(pp *v1alpha1.PeerPod, kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&pp.Status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: cut(message, 8192), ObservedGeneration: pp.Generation,
+		Type: kind, Status: status, Reason: reason, Message: Cut(message, 8192), ObservedGeneration: pp.Generation,
 	})
 }
 
@@ -176,4 +176,77 @@ func PhaseOf(pp *v1alpha1.PeerPod) v1alpha1.Phase {
 		return v1alpha1.PhaseConnecting
 	}
 	return v1alpha1.PhasePending
+}
+
+// Reasons of conditions and Events that are not class of a provider's error.
+const (
+	ReasonClaimed         = "Claimed"
+	ReasonInstanceCreated = "InstanceCreated"
+	ReasonAdopted         = "Adopted"
+	ReasonConnecting      = "Connecting"
+	ReasonConnected       = "Connected"
+	ReasonReady           = "Ready"
+	ReasonNotReady        = "NotReady"
+
+	// ReasonWaitingForCloud: deleted; the cloud's list does not confirm it yet.
+	ReasonWaitingForCloud = "WaitingForCloud"
+	// ReasonRemovedUnverified: the provider reported success, and cannot list
+	// or look up the instance.
+	ReasonRemovedUnverified = "RemovedUnverified"
+	// ReasonForeignInstance: spec.instanceID is somebody else's instance.
+	ReasonForeignInstance = "ForeignInstance"
+	// ReasonForeignCluster: the PeerPod is of another cluster.
+	ReasonForeignCluster = "ForeignCluster"
+	// ReasonProviderMissing: the provider is not loaded or not configured.
+	ReasonProviderMissing = "ProviderNotConfigured"
+	// ReasonProviderCannotList: leaked instances of this provider stay unseen.
+	ReasonProviderCannotList = "ProviderCannotList"
+	// ReasonDouble: a second instance of the same sandbox was removed.
+	ReasonDouble = "DoubleInstance"
+	// ReasonSuperseded: a younger sandbox of the same pod replaced it.
+	ReasonSuperseded = "Superseded"
+	// ReasonNodeLost: node and pod are gone.
+	ReasonNodeLost = "NodeLost"
+	// ReasonInstanceLost: the cloud does not show the instance any more.
+	ReasonInstanceLost = "InstanceLost"
+)
+
+// classInfo is the reason and the hint of a class of errors.
+type classInfo struct{ reason, hint string }
+
+var classTable = map[error]classInfo{
+	provider.ErrInvalidArgument:  {"InvalidArgument", "correct the annotation, image or setting that the message names"},
+	provider.ErrNotFound:         {"NotFound", "check that the image, network or instance that the message names exists"},
+	provider.ErrAlreadyExists:    {"AlreadyExists", "an instance of this sandbox exists with another specification; delete the pod"},
+	provider.ErrCapacity:         {"NoCapacity", "choose another instance type or zone, or try later"},
+	provider.ErrQuota:            {"QuotaExceeded", "raise the account's quota or remove instances"},
+	provider.ErrUnauthenticated:  {"Unauthenticated", "renew the provider's credentials in Secret peer-pods-secret"},
+	provider.ErrPermissionDenied: {"PermissionDenied", "give the provider's credentials the missing permission"},
+	provider.ErrUnavailable:      {"CloudUnavailable", "the cloud's API is throttled or away; it is tried again"},
+	provider.ErrUnimplemented:    {"Unimplemented", "the provider lacks this; use another provider or do without"},
+	provider.ErrUnknown:          {"ProviderError", "see the message; it is tried again"},
+}
+
+// Reasoner is implemented by errors with a reason of their own.
+type Reasoner interface{ Reason() string }
+
+// Reason returns the CamelCase reason of an error: its own, else that of its
+// class.
+func Reason(err error) string {
+	if reasoner := Reasoner(nil); errors.As(err, &reasoner) && reasoner.Reason() != "" {
+		return reasoner.Reason()
+	}
+	return classTable[provider.Class(err)].reason
+}
+
+// Hinter is implemented by errors that know what to do about them.
+type Hinter interface{ Hint() string }
+
+// Hint returns what to do about err: what it says itself, else what its class
+// says.
+func Hint(err error) string {
+	if hinter := Hinter(nil); errors.As(err, &hinter) && hinter.Hint() != "" {
+		return hinter.Hint()
+	}
+	return classTable[provider.Class(err)].hint
 }

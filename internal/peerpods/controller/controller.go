@@ -1,13 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package controller makes the cloud agree with the PeerPods of the cluster.
+//
+// Three loops share one set of providers:
+//
+//   - reconcile looks at one PeerPod: it removes what one in deletion claims
+//     and lets it go when the cloud shows nothing any more; it adopts the
+//     instance of one whose node never noted it; it deletes PeerPods that lost
+//     their node and pod or were replaced by a younger sandbox of the pod;
+//   - sweep checks one provider's list: instances that no PeerPod claims, and
+//     second instances of one sandbox, are removed after a grace period;
+//   - settings watches the ConfigMap and the Secret.
+//
+// Every decision is made from the current state of API and cloud. State in
+// memory only saves calls, so the controller can be killed at any time.
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
@@ -21,6 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -103,10 +121,8 @@ func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 
 // newReconciler returns one whose client reads from a cache and live does not.
 func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder, o Options) *Reconciler {
-	api := claimsAPI{cached, live}
 	r := &Reconciler{
-		cached: cached, live: live,
-		claims: &claims.Claims{API: api}, api: api,
+		cached: cached, live: live, claims: &claims.Claims{API: claimsAPI{cached, live}},
 		events: reporter{recorder}, metrics: newMeters(o.Registry),
 		options: o, log: o.Log, now: o.Cloud.Now,
 	}
@@ -205,4 +221,55 @@ func addSettings(mgr manager.Manager, r *Reconciler) error {
 	// If neither object exists there is no event, but the providers have to be
 	// configured.
 	return c.Watch(source.Func(func(_ context.Context, q queue) error { q.Add(one); return nil }))
+}
+
+// Options configure the controller. Zero durations and numbers have defaults.
+type Options struct {
+	// Namespace has the ConfigMap and the Secret.
+	Namespace string
+	// Cluster is this cluster's identity in owner tags.
+	Cluster string
+	// Cloud configures the providers; Owner, Listed and Observe are set here.
+	Cloud cloud.Options
+	Log   *slog.Logger
+	// Registry has the metrics; controller-runtime's by default.
+	Registry prometheus.Registerer
+
+	// Workers reconcile in parallel: 16.
+	Workers int
+	// Sweepers delete unclaimed instances in parallel: 8.
+	Sweepers int
+	// Period is between two sweeps: 1 minute.
+	Period time.Duration
+	// Grace is how old an instance must be, and for how long it must have been
+	// seen unclaimed, before it is removed: 5 minutes. Within it a node that
+	// had no API server claims what it made.
+	Grace time.Duration
+	// Settle is how long a PeerPod in deletion without a known instance is
+	// kept, for an instance that is still being made: 1 minute.
+	Settle time.Duration
+	// Adopt is how old a PeerPod without an instance must be before the
+	// controller adopts one for it: 2 minutes.
+	Adopt time.Duration
+}
+
+// Names of the objects with the settings.
+const (
+	ConfigMapName = "peer-pods-cm"
+	SecretName    = "peer-pods-secret"
+)
+
+func (o *Options) complete() {
+	o.Workers = cmp.Or(o.Workers, 16)
+	o.Sweepers = cmp.Or(o.Sweepers, 8)
+	o.Period = cmp.Or(o.Period, time.Minute)
+	o.Grace = cmp.Or(o.Grace, 5*time.Minute)
+	o.Settle = cmp.Or(o.Settle, time.Minute)
+	o.Adopt = cmp.Or(o.Adopt, 2*time.Minute)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Registry == nil {
+		o.Registry = metrics.Registry
+	}
 }

@@ -34,28 +34,19 @@ func (r reporter) both(pp *v1alpha1.PeerPod, kind, reason, action, note string) 
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "PeerPod",
 		Namespace: pp.Namespace, Name: pp.Name, UID: pp.UID, ResourceVersion: pp.ResourceVersion,
 	}
-	pod := podReference(pp)
-	r.write(own, pod, kind, reason, action, note)
-	if pod != nil {
-		r.write(pod, own, kind, reason, action, note)
+	if claims.PodName(pp) == "" || claims.PodUID(pp) == "" {
+		r.write(own, nil, kind, reason, action, note)
+		return
 	}
+	pod := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pp.Namespace, Name: claims.PodName(pp), UID: claims.PodUID(pp)}
+	r.write(own, pod, kind, reason, action, note)
+	r.write(pod, own, kind, reason, action, note)
 }
 
-func (r reporter) write(about, related *corev1.ObjectReference, kind, reason, action, note string) {
+// write emits an Event; related may be nil.
+func (r reporter) write(about, related runtime.Object, kind, reason, action, note string) {
 	if len(note) > maxNote {
 		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
 	}
-	var other runtime.Object
-	if related != nil {
-		other = related
-	}
-	r.recorder.Eventf(about, other, kind, reason, action, "%s", note)
-}
-
-// podReference returns the pod as far as the PeerPod knows it.
-func podReference(pp *v1alpha1.PeerPod) *corev1.ObjectReference {
-	if claims.PodName(pp) == "" || claims.PodUID(pp) == "" {
-		return nil
-	}
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pp.Namespace, Name: claims.PodName(pp), UID: claims.PodUID(pp)}
+	r.recorder.Eventf(about, related, kind, reason, action, "%s", note)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,6 @@ type Reconciler struct {
 	cached  client.Reader
 	live    client.Reader // past the cache
 	claims  *claims.Claims
-	api     claimsAPI
 	clouds  *cloud.Clouds
 	events  reporter
 	metrics *meters
@@ -36,7 +36,7 @@ type Reconciler struct {
 	log     *slog.Logger
 	now     func() time.Time
 
-	removals removals
+	removals sync.Map // *removal by UID
 	waiters  waiters
 }
 
@@ -76,7 +76,8 @@ func ignoreStale(result reconcile.Result, err error) (reconcile.Result, error) {
 // keep reconciles a PeerPod that is in use.
 func (r *Reconciler) keep(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(pp, claims.Finalizer) {
-		return reconcile.Result{}, r.guard(ctx, pp)
+		_, err := r.claims.Update(ctx, pp, claims.Guarded) // somebody removed it
+		return reconcile.Result{}, err
 	}
 	if err := r.supersede(ctx, pp); err != nil {
 		return reconcile.Result{}, err
@@ -93,12 +94,6 @@ func (r *Reconciler) keep(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.
 		return reconcile.Result{}, err
 	}
 	return r.adopt(ctx, pp)
-}
-
-// guard adds the finalizer again if somebody removed it.
-func (r *Reconciler) guard(ctx context.Context, pp *v1alpha1.PeerPod) error {
-	_, err := r.claims.Update(ctx, pp, claims.Guarded)
-	return err
 }
 
 // supersede deletes the older PeerPods of a pod whose present sandbox is ready:

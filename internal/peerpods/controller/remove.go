@@ -35,7 +35,7 @@ const fallback = 30 * time.Second
 func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	switch {
 	case !controllerutil.ContainsFinalizer(pp, claims.Finalizer):
-		r.removals.drop(pp.UID)
+		r.removals.Delete(pp.UID)
 		return reconcile.Result{}, nil
 	case !r.ourCluster(pp):
 		return r.refuseCluster(ctx, pp)
@@ -44,14 +44,17 @@ func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcil
 	}
 	c, err := r.clouds.Get(pp.Spec.CloudProvider)
 	if err != nil {
-		return r.failed(ctx, pp, missing(err))
+		return r.failed(ctx, pp, missingProvider{err})
 	}
 	done, result, err := r.clear(ctx, pp, c)
 	if err != nil {
 		return r.failed(ctx, pp, err)
 	}
 	if !done {
-		return result, r.progress(ctx, pp)
+		if r.now().Sub(pp.DeletionTimestamp.Time) >= statusAfter {
+			_, err = r.claims.Update(ctx, pp, claims.Deleting(claims.ReasonWaitingForCloud, "the instance was deleted; the cloud still shows it or has not been asked yet"))
+		}
+		return result, err
 	}
 	if !c.CanList() && !c.CanGet() {
 		r.events.tell(pp, claims.ReasonRemovedUnverified, "Delete",
@@ -63,20 +66,23 @@ func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcil
 // clear deletes instances and reports whether none is left. If some may be, the
 // result says when to requeue.
 func (r *Reconciler) clear(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud) (bool, reconcile.Result, error) {
-	deleted := r.removals.of(pp.UID)
+	known := r.removal(pp.UID)
+	deleted := known.done
 	snapshot, began, listErr := c.Latest()
-	doomed := alive(r.claimed(snapshot, pp))
-	if !deleted.IsZero() && r.now().Sub(deleted) >= repeatAfter {
-		doomed = r.claimed(snapshot, pp)
+	doomed := r.claimed(snapshot, pp)
+	if deleted.IsZero() || r.now().Sub(deleted) < repeatAfter {
+		doomed = slices.DeleteFunc(doomed, func(i *provider.Instance) bool { return i.State == provider.StateDeleting })
 	}
 	if deleted.IsZero() || newer(snapshot, deleted) && len(doomed) > 0 {
 		if err := r.deleteAll(ctx, pp, c, snapshot, doomed); err != nil {
 			return false, reconcile.Result{}, err
 		}
 		deleted = r.now()
-		r.removals.set(pp.UID, deleted)
+		known.done = deleted
 	}
-	if wait := r.unsettled(pp); wait > 0 {
+	// The instance may still be being created. The deletion's timestamp does not count: it
+	// is by another clock, with which the PeerPod might stay too long or go too early.
+	if wait := r.options.Settle - r.now().Sub(known.asked); wait > 0 && pp.Spec.InstanceID == "" {
 		return false, reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if !c.CanList() {
@@ -118,16 +124,6 @@ func madeFor(pp *v1alpha1.PeerPod, i *provider.Instance) bool {
 	return says(provider.TagNamespace, pp.Namespace) && (pod == "" || says(provider.TagPod, pod))
 }
 
-func alive(instances []*provider.Instance) []*provider.Instance {
-	var list []*provider.Instance
-	for _, instance := range instances {
-		if instance.State != provider.StateDeleting {
-			list = append(list, instance)
-		}
-	}
-	return list
-}
-
 // deleteAll deletes the instances in doomed, which were made with the PeerPod's
 // key, and the instance that the PeerPod names, if it is its own.
 func (r *Reconciler) deleteAll(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud, snapshot *cloud.Snapshot, doomed []*provider.Instance) error {
@@ -162,16 +158,17 @@ func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 	}
 	instance := snapshot.OfID(id)
 	if instance == nil && c.CanGet() {
-		got, err := c.Get(ctx, id)
-		if errors.Is(err, provider.ErrNotFound) {
+		var err error
+		if instance, err = c.Get(ctx, id); errors.Is(err, provider.ErrNotFound) {
 			return "", nil
-		}
-		if err != nil {
+		} else if err != nil {
 			return "", err
 		}
-		instance = got
 	}
-	if instance != nil && r.owns(pp, instance) || instance == nil && believed(pp) {
+	// Without Get there is no other proof than the status, which the node wrote and where
+	// users may not.
+	noted := pp.Status.Instance != nil && pp.Status.Instance.ID == id
+	if instance != nil && r.owns(pp, instance) || instance == nil && noted {
 		return id, nil
 	}
 	r.events.warn(pp, claims.ReasonForeignInstance, "Delete",
@@ -184,24 +181,6 @@ func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 func (r *Reconciler) owns(pp *v1alpha1.PeerPod, i *provider.Instance) bool {
 	return i.Tags[provider.TagCluster] == provider.TagValue(r.options.Cluster) &&
 		i.Key != "" && i.Key == provider.TagValue(pp.Spec.SandboxID) && madeFor(pp, i)
-}
-
-// believed reports whether the node recorded the same id in the status, where
-// users may not write. Without Get there is no other proof.
-func believed(pp *v1alpha1.PeerPod) bool {
-	return pp.Status.Instance != nil && pp.Status.Instance.ID == pp.Spec.InstanceID
-}
-
-// unsettled returns for how long the PeerPod must stay since its instance may still
-// be being created. It does not use the deletion's timestamp, which is by another
-// clock: if that is ahead the PeerPod would stay too long, if it is behind it would
-// go too early.
-func (r *Reconciler) unsettled(pp *v1alpha1.PeerPod) time.Duration {
-	if pp.Spec.InstanceID != "" {
-		return 0
-	}
-	now := r.now()
-	return r.options.Settle - now.Sub(r.removals.since(pp.UID, now))
 }
 
 // confirmByGet confirms the deletion with providers that cannot list.
@@ -217,7 +196,7 @@ func (r *Reconciler) confirmByGet(ctx context.Context, pp *v1alpha1.PeerPod, c *
 		return false, reconcile.Result{}, err
 	}
 	if instance.State != provider.StateDeleting {
-		r.removals.forget(pp.UID) // not even being deleted: delete again
+		r.removal(pp.UID).done = time.Time{} // not even being deleted: delete again
 	}
 	return false, reconcile.Result{RequeueAfter: 2 * time.Second}, nil
 }
@@ -228,20 +207,11 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, pp *v1alpha1.PeerPod) 
 	if err != nil {
 		return err
 	}
-	if _, err := r.api.Patch(ctx, pp.Namespace, pp.Name, "", patch); err != nil {
+	if _, err := r.claims.API.Patch(ctx, pp.Namespace, pp.Name, "", patch); err != nil {
 		return err
 	}
-	r.removals.drop(pp.UID)
+	r.removals.Delete(pp.UID)
 	return nil
-}
-
-// progress writes the status of a removal that takes long.
-func (r *Reconciler) progress(ctx context.Context, pp *v1alpha1.PeerPod) error {
-	if r.now().Sub(pp.DeletionTimestamp.Time) < statusAfter {
-		return nil
-	}
-	_, err := r.claims.Update(ctx, pp, claims.Deleting(claims.ReasonWaitingForCloud, "the instance was deleted; the cloud still shows it or has not been asked yet"))
-	return err
 }
 
 // failed records why the removal makes no progress and returns when to retry:
@@ -261,8 +231,6 @@ func (r *Reconciler) failed(ctx context.Context, pp *v1alpha1.PeerPod, err error
 
 // missingProvider is an error of the controller's own configuration.
 type missingProvider struct{ error }
-
-func missing(err error) error { return missingProvider{err} }
 
 func (e missingProvider) Unwrap() error { return e.error }
 

@@ -36,7 +36,9 @@ func (s *Settings) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	s.retry(ctx, changed)
 	if err != nil {
 		s.metrics.settings.Set(0)
-		s.complain(config, err)
+		s.log.Error("a provider does not work with these settings; it keeps the former ones if those worked", "error", err)
+		about := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: config.Namespace, Name: config.Name, UID: config.UID}
+		s.events.write(about, nil, corev1.EventTypeWarning, claims.ReasonProviderMissing, "Configure", err.Error())
 		return reconcile.Result{RequeueAfter: settingsRetry}, nil
 	}
 	s.metrics.settings.Set(1)
@@ -85,10 +87,4 @@ func (s *Settings) retry(ctx context.Context, changed []string) {
 			s.waiters.enqueue(client.ObjectKeyFromObject(&all.Items[i]))
 		}
 	}
-}
-
-func (s *Settings) complain(config *corev1.ConfigMap, err error) {
-	s.log.Error("a provider does not work with these settings; it keeps the former ones if those worked", "error", err)
-	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: config.Namespace, Name: config.Name, UID: config.UID}
-	s.events.write(about, nil, corev1.EventTypeWarning, claims.ReasonProviderMissing, "Configure", err.Error())
 }

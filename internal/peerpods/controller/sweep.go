@@ -5,6 +5,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -117,24 +118,17 @@ func (s *Sweeper) sweep(ctx context.Context, c *cloud.Cloud, all []v1alpha1.Peer
 	s.metrics.sweptAt(c.Name, snapshot.Began, len(snapshot.Instances)-len(excess), len(excess))
 	s.followUp(ctx, c, snapshot, all)
 	excess = append(excess, deleting...)
-	if err := s.checkReachable(ctx, excess); err != nil {
+	if len(excess) == 0 {
 		s.clearSuspects(c.Name)
-		return err
-	}
-	return s.deleteUnclaimed(ctx, c, snapshot, s.overdue(c.Name, excess))
-}
-
-// checkReachable returns an error if there are suspects and the API server is
-// unreachable. Nodes cannot claim their instances then, so the time does not count
-// against the suspects.
-func (s *Sweeper) checkReachable(ctx context.Context, suspects []*provider.Instance) error {
-	if len(suspects) == 0 {
 		return nil
 	}
+	// Nodes cannot claim their instances while the API server is unreachable, so the time
+	// does not count against the suspects.
 	if err := s.live.List(ctx, &v1alpha1.PeerPodList{}, client.Limit(1)); err != nil {
-		return fmt.Errorf("%d unclaimed instances are left alone while the API server does not answer: %w", len(suspects), err)
+		s.clearSuspects(c.Name)
+		return fmt.Errorf("%d unclaimed instances are left alone while the API server does not answer: %w", len(excess), err)
 	}
-	return nil
+	return s.deleteUnclaimed(ctx, c, snapshot, s.overdue(c.Name, excess))
 }
 
 // claimants holds the PeerPods of all providers by key: two provider names may mean
@@ -214,9 +208,7 @@ func (s *Sweeper) overdue(providerName string, candidates []*provider.Instance) 
 		}
 	}
 	s.clearSuspects(providerName)
-	for key, since := range seen {
-		s.suspects[key] = since
-	}
+	maps.Copy(s.suspects, seen)
 	return expired
 }
 
@@ -226,11 +218,7 @@ func (s *Sweeper) clearSuspects(providerName string) {
 	if s.suspects == nil {
 		s.suspects = map[suspect]time.Time{}
 	}
-	for key := range s.suspects {
-		if key.provider == providerName {
-			delete(s.suspects, key)
-		}
-	}
+	maps.DeleteFunc(s.suspects, func(key suspect, _ time.Time) bool { return key.provider == providerName })
 }
 
 // young reports whether an instance is younger than the grace period, by the cloud's
@@ -258,12 +246,15 @@ func (s *Sweeper) deleteUnclaimed(ctx context.Context, c *cloud.Cloud, snapshot 
 	}
 	claimants := claimantsOf(all)
 	work := make(chan *provider.Instance)
-	var failed firstError
+	var failed error
+	var first sync.Once
 	var workers sync.WaitGroup
 	for range min(s.options.Sweepers, len(expired)) {
 		workers.Go(func() {
 			for instance := range work {
-				failed.note(s.dispose(ctx, c, instance, claimants.of(instance), snapshot))
+				if err := s.dispose(ctx, c, instance, claimants.of(instance), snapshot); err != nil {
+					first.Do(func() { failed = err })
+				}
 			}
 		})
 	}
@@ -272,7 +263,7 @@ func (s *Sweeper) deleteUnclaimed(ctx context.Context, c *cloud.Cloud, snapshot 
 	}
 	close(work)
 	workers.Wait()
-	return failed.err
+	return failed
 }
 
 // livePage is how many PeerPods one request to the API server returns.
@@ -356,19 +347,5 @@ func (s *Sweeper) recordLoss(ctx context.Context, pp *v1alpha1.PeerPod, exists b
 		s.log.Warn("the loss of an instance cannot be recorded", "namespace", pp.Namespace, "pod", claims.PodName(pp), "error", err)
 	} else if err == nil && !exists {
 		s.events.warn(now, claims.ReasonInstanceLost, "Observe", "the cloud does not show instance "+pp.Spec.InstanceID+" any more; delete the pod")
-	}
-}
-
-// firstError keeps the first of several errors. It is safe for concurrent use.
-type firstError struct {
-	mu  sync.Mutex
-	err error
-}
-
-func (f *firstError) note(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err == nil {
-		f.err = err
 	}
 }

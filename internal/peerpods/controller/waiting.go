@@ -17,57 +17,20 @@ import (
 // queue is where reconcile requests wait.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// removals remembers when the instances of PeerPods in deletion were deleted,
-// so that a later list is the proof. A restarted controller deletes again,
-// which is harmless.
-type removals struct {
-	mu   sync.Mutex
-	done map[types.UID]time.Time
-	// asked is when this process first saw that a PeerPod is being deleted.
-	asked map[types.UID]time.Time
+// removal is what this process remembers of a PeerPod in deletion. A restarted
+// controller deletes the instances again, which is harmless. It belongs to the
+// reconciliation of that PeerPod, of which there is one at a time.
+type removal struct {
+	// asked is when this process first saw that the PeerPod is being deleted.
+	asked time.Time
+	// done is when its instances were deleted, so that a later list is the proof; zero
+	// before that.
+	done time.Time
 }
 
-// since returns when this process first saw that a PeerPod is being deleted: now, if it
-// had not yet.
-func (r *removals) since(uid types.UID, now time.Time) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.asked == nil {
-		r.asked = map[types.UID]time.Time{}
-	}
-	if r.asked[uid].IsZero() {
-		r.asked[uid] = now
-	}
-	return r.asked[uid]
-}
-
-func (r *removals) of(uid types.UID) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.done[uid]
-}
-
-func (r *removals) set(uid types.UID, at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.done == nil {
-		r.done = map[types.UID]time.Time{}
-	}
-	r.done[uid] = at
-}
-
-func (r *removals) forget(uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.done, uid)
-}
-
-// drop drops the state of a PeerPod whose finalizer was removed.
-func (r *removals) drop(uid types.UID) {
-	r.forget(uid)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.asked, uid)
+func (r *Reconciler) removal(uid types.UID) *removal {
+	of, _ := r.removals.LoadOrStore(uid, &removal{asked: r.now()})
+	return of.(*removal)
 }
 
 // waiters are the PeerPods that wait for a provider's next list.

@@ -49,11 +49,6 @@ func (f *file) cri() string {
 	return criVersion2
 }
 
-// hasCRI reports whether the file configures the CRI plugin.
-func (f *file) hasCRI() bool {
-	return f.Plugins[criVersion2] != nil || f.Plugins[criVersion3] != nil
-}
-
 // runtimes returns the file's runtime handlers.
 func (f *file) runtimes() map[string]any {
 	table := f.Plugins
@@ -117,7 +112,7 @@ func (i *Installer) files() ([]*file, error) {
 func target(files []*file) (*file, error) {
 	target := files[0]
 	for _, file := range files[1:] {
-		if file.hasCRI() {
+		if file.Plugins[criVersion2] != nil || file.Plugins[criVersion3] != nil {
 			target = file
 		}
 	}

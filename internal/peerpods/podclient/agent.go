@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Attach connects to the agent of a pod that somebody else made, for exec,
@@ -68,26 +68,33 @@ func dialAgent(ctx context.Context, path string, timeout time.Duration) (net.Con
 		if err == nil {
 			return conn, nil
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, 20*time.Millisecond) != nil {
 			return nil, fmt.Errorf("agent socket: %w", err)
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
+// ask makes one call of the pod's agent under a deadline, which also travels to the
+// agent. Its error has the call's name, and why the connection broke if it did.
+func ask[Req, Resp any](
+	ctx context.Context, p *Pod, name string, limit time.Duration, call func(context.Context, *Req) (*Resp, error), req *Req,
+) (*Resp, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	resp, err := call(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, p.lost(err))
+	}
+	return resp, nil
+}
+
 // CheckHealth asks the agent once.
 func (p *Pod) CheckHealth(ctx context.Context) error {
-	return within(ctx, HealthTimeout, func(ctx context.Context) error {
-		resp, err := p.health.Check(ctx, &agent.CheckRequest{})
-		if err != nil {
-			return fmt.Errorf("health check: %w", err)
-		}
-		if resp.Status != agent.HealthCheckResponse_SERVING {
-			return fmt.Errorf("health check: the agent answers %v", resp.Status)
-		}
-		return nil
-	})
+	resp, err := ask(ctx, p, "health check", HealthTimeout, p.health.Check, &agent.CheckRequest{})
+	if err == nil && resp.Status != agent.HealthCheckResponse_SERVING {
+		err = fmt.Errorf("health check: the agent answers %v", resp.Status)
+	}
+	return err
 }
 
 func (p *Pod) watchHealth(ctx context.Context) {
@@ -146,25 +153,17 @@ func (p *Pod) markDead(err error) {
 	})
 }
 
-// fromAgent reports whether an error came from the agent, as opposed to a
-// broken connection.
-func fromAgent(err error) bool {
-	if errors.Is(err, ttrpc.ErrClosed) {
-		return false
-	}
-	s, ok := status.FromError(err)
-	return ok && s.Code() != codes.OK
-}
-
-// lost adds to a call's error why the connection broke.
+// lost adds to a call's error why the connection broke. An error that the agent sent is
+// left as it is.
 func (p *Pod) lost(err error) error {
-	if err == nil || fromAgent(err) {
+	closed := errors.Is(err, ttrpc.ErrClosed)
+	if _, sent := status.FromError(err); sent && !closed {
 		return err
 	}
 	if dead := p.Err(); dead != nil {
 		return dead
 	}
-	if errors.Is(err, ttrpc.ErrClosed) {
+	if closed {
 		return ErrAgentLost
 	}
 	return err

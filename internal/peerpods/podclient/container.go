@@ -3,9 +3,9 @@
 package podclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
@@ -41,12 +41,6 @@ type ContainerSpec struct {
 	MilliCPU int64
 	// Capabilities replace the default set, e.g. "CAP_NET_ADMIN"; nil keeps it.
 	Capabilities []string
-	// ReadonlyRootfs forbids writes outside of mounts.
-	ReadonlyRootfs bool
-	// NoNewPrivileges sets the flag of the same name.
-	NoNewPrivileges bool
-	// Sysctls are set in the pod's namespaces.
-	Sysctls map[string]string
 	// Annotations are added to those of the runtime.
 	Annotations map[string]string
 
@@ -81,9 +75,6 @@ type Container struct {
 	removed bool
 }
 
-// Spec returns the container's spec with its defaults filled in.
-func (c *Container) Spec() ContainerSpec { return c.spec }
-
 func (s ContainerSpec) withDefaults() (ContainerSpec, error) {
 	if s.Image == "" {
 		return s, errors.New("a container needs an image")
@@ -91,15 +82,9 @@ func (s ContainerSpec) withDefaults() (ContainerSpec, error) {
 	if len(s.Args) == 0 {
 		return s, errors.New("a container needs a command: the image has none and none was given")
 	}
-	if s.ID == "" {
-		s.ID = NewID()
-	}
-	if s.Name == "" {
-		s.Name = "app"
-	}
-	if s.CreateTimeout == 0 {
-		s.CreateTimeout = PullTimeout
-	}
+	s.ID = cmp.Or(s.ID, NewID())
+	s.Name = cmp.Or(s.Name, "app")
+	s.CreateTimeout = cmp.Or(s.CreateTimeout, PullTimeout)
 	if s.OnEvent == nil {
 		s.OnEvent = func(Event) {}
 	}
@@ -109,7 +94,48 @@ func (s ContainerSpec) withDefaults() (ContainerSpec, error) {
 // CreateContainer copies the mounts into the guest and creates the container;
 // the guest pulls the image meanwhile. A failed container is removed again.
 func (p *Pod) CreateContainer(ctx context.Context, spec ContainerSpec) (*Container, error) {
-	return p.createContainer(ctx, spec)
+	spec, err := spec.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := p.Container(spec.ID, spec.TTY)
+	c.spec = spec
+	mounts, storages, err := p.placeMounts(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	watch, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); c.watchPull(watch) }()
+	defer func() { stop(); <-done }()
+	if err := c.create(ctx, p.createRequest(spec, mounts, storages), spec.CreateTimeout); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// CreateFrom creates a container from a request as it goes over the wire, for container
+// runtimes with OCI specs of their own. Its mounts are in the guest already. timeout 0
+// means [PullTimeout].
+func (p *Pod) CreateFrom(ctx context.Context, req *agent.CreateContainerRequest, timeout time.Duration) (*Container, error) {
+	if req.GetOCI().GetProcess() == nil {
+		return nil, errors.New("CreateContainer: the OCI spec has no process")
+	}
+	c := p.Container(req.ContainerId, req.OCI.Process.Terminal)
+	if err := c.create(ctx, req, cmp.Or(timeout, PullTimeout)); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Container) create(ctx context.Context, req *agent.CreateContainerRequest, timeout time.Duration) error {
+	if _, err := ask(ctx, c.pod, "CreateContainer", timeout, c.pod.agent.CreateContainer, req); err != nil {
+		return err
+	}
+	c.pod.mu.Lock()
+	defer c.pod.mu.Unlock()
+	c.pod.containers[c.containerID] = c
+	return nil
 }
 
 // Container gives a handle on a container that was created over another
@@ -118,37 +144,6 @@ func (p *Pod) Container(id string, tty bool) *Container {
 	c := &Container{Process: newProcess(p, id, id, tty), spec: ContainerSpec{ID: id, TTY: tty}, began: time.Now()}
 	c.spec.OnEvent = func(Event) {}
 	return c
-}
-
-func (p *Pod) createContainer(ctx context.Context, spec ContainerSpec) (*Container, error) {
-	spec, err := spec.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	c := &Container{Process: newProcess(p, spec.ID, spec.ID, spec.TTY), spec: spec, began: time.Now()}
-	mounts, storages, err := p.placeMounts(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	req := p.createRequest(spec, mounts, storages)
-	if err := c.create(ctx, req); err != nil {
-		return nil, fmt.Errorf("CreateContainer: %w", p.lost(err))
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.containers[spec.ID] = c
-	return c, nil
-}
-
-func (c *Container) create(ctx context.Context, req *agent.CreateContainerRequest) error {
-	watch, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { defer close(done); c.watchPull(watch) }()
-	defer func() { stop(); <-done }()
-	return within(ctx, c.spec.CreateTimeout, func(ctx context.Context) error {
-		_, err := c.pod.agent.CreateContainer(ctx, req)
-		return err
-	})
 }
 
 // watchPull asks for progress while CreateContainer is open. A stock kata-agent
@@ -178,12 +173,9 @@ func (c *Container) event(e Event) {
 
 // Start starts the container's first process.
 func (c *Container) Start(ctx context.Context) error {
-	err := within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := c.pod.agent.StartContainer(ctx, &agent.StartContainerRequest{ContainerId: c.containerID})
-		return c.pod.lost(err)
-	})
-	if err != nil {
-		return fmt.Errorf("StartContainer: %w", err)
+	req := &agent.StartContainerRequest{ContainerId: c.containerID}
+	if _, err := ask(ctx, c.pod, "StartContainer", CallTimeout, c.pod.agent.StartContainer, req); err != nil {
+		return err
 	}
 	c.pod.oomOnce.Do(func() { go c.pod.watchOOM() })
 	c.event(Event{Stage: StageStarted})
@@ -198,34 +190,36 @@ func (c *Container) Signal(ctx context.Context, sig syscall.Signal) error {
 
 // OOMKilled reports whether the guest killed a process of the container for
 // want of memory.
-func (c *Container) OOMKilled() bool { return c.pod.OOMKilled(c.containerID) }
-
-// Stats asks for resource usage.
-func (c *Container) Stats(ctx context.Context) (resp *agent.StatsContainerResponse, err error) {
-	err = within(ctx, CallTimeout, func(ctx context.Context) (err error) {
-		resp, err = c.pod.agent.StatsContainer(ctx, &agent.StatsContainerRequest{ContainerId: c.containerID})
-		return c.pod.lost(err)
-	})
-	return resp, err
+func (c *Container) OOMKilled() bool {
+	c.pod.mu.Lock()
+	defer c.pod.mu.Unlock()
+	return c.pod.oom[c.containerID]
 }
 
-// Update changes the limits; see [ContainerSpec] for units and zero values.
-func (c *Container) Update(ctx context.Context, memoryBytes, milliCPU int64) error {
-	return c.UpdateResources(ctx, limits(memoryBytes, milliCPU))
+// Stats asks for resource usage.
+func (c *Container) Stats(ctx context.Context) (*agent.StatsContainerResponse, error) {
+	return ask(ctx, c.pod, "StatsContainer", CallTimeout, c.pod.agent.StatsContainer, &agent.StatsContainerRequest{ContainerId: c.containerID})
+}
+
+// UpdateResources sets the limits. Of the resources only memory and CPU count
+// in the guest; they replace what was set; they are not increments.
+func (c *Container) UpdateResources(ctx context.Context, res *agent.LinuxResources) error {
+	// The shim sends this entry; an agent that took it literally would deny
+	// all devices, none does.
+	res.Devices = []*agent.LinuxDeviceCgroup{{Access: "rwm"}}
+	req := &agent.UpdateContainerRequest{ContainerId: c.containerID, Resources: res}
+	_, err := ask(ctx, c.pod, "UpdateContainer", CallTimeout, c.pod.agent.UpdateContainer, req)
+	return err
 }
 
 // Pause freezes the container's processes.
 func (c *Container) Pause(ctx context.Context) error {
-	return within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := c.pod.agent.PauseContainer(ctx, &agent.PauseContainerRequest{ContainerId: c.containerID})
-		return c.pod.lost(err)
-	})
+	_, err := ask(ctx, c.pod, "PauseContainer", CallTimeout, c.pod.agent.PauseContainer, &agent.PauseContainerRequest{ContainerId: c.containerID})
+	return err
 }
 
 // Resume undoes Pause.
 func (c *Container) Resume(ctx context.Context) error {
-	return within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := c.pod.agent.ResumeContainer(ctx, &agent.ResumeContainerRequest{ContainerId: c.containerID})
-		return c.pod.lost(err)
-	})
+	_, err := ask(ctx, c.pod, "ResumeContainer", CallTimeout, c.pod.agent.ResumeContainer, &agent.ResumeContainerRequest{ContainerId: c.containerID})
+	return err
 }

@@ -81,22 +81,18 @@ func (p *Pod) copyEntry(ctx context.Context, root *os.Root, name, guest string) 
 		req.Data = []byte(target)
 		return p.copyCall(ctx, req)
 	case info.Mode().IsRegular():
-		return p.copyRegular(ctx, req, root, name, info)
+		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have been replaced by a pipe
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
+			return errors.Join(errors.New("it was replaced while it was copied"), err)
+		}
+		return p.copyStream(ctx, req, f, info.Size())
 	}
 	p.client.logger().Warn("not copied into the pod: not a file, folder or symlink", "path", filepath.Join(root.Name(), name))
 	return nil
-}
-
-func (p *Pod) copyRegular(ctx context.Context, req *agent.CopyFileRequest, root *os.Root, name string, info fs.FileInfo) error {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have been replaced by a pipe
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
-		return errors.Join(errors.New("it was replaced while it was copied"), err)
-	}
-	return p.copyStream(ctx, req, f, info.Size())
 }
 
 // copyStream sends exactly size bytes: the guest moves the file into place
@@ -130,28 +126,15 @@ func (p *Pod) CopyData(ctx context.Context, guest string, perm uint32, data []by
 // the last 4096 bytes of it at most. Agents other than ours cannot; known is
 // false then.
 func (p *Pod) ReadCopied(ctx context.Context, path string) (data []byte, known bool, err error) {
-	err = within(ctx, CallTimeout, func(ctx context.Context) error {
-		resp, err := p.guest.ReadCopied(ctx, &guest.ReadCopiedRequest{Path: path})
-		data = resp.GetData()
-		data = data[max(0, len(data)-mostWords):]
-		return p.lost(err)
-	})
+	resp, err := ask(ctx, p, "ReadCopied", CallTimeout, p.guest.ReadCopied, &guest.ReadCopiedRequest{Path: path})
 	if status.Code(err) == codes.Unimplemented {
 		return nil, false, nil
 	}
-	if err != nil {
-		err = fmt.Errorf("ReadCopied: %w", err)
-	}
-	return data, true, err
+	data = resp.GetData()
+	return data[max(0, len(data)-mostWords):], true, err
 }
 
 func (p *Pod) copyCall(ctx context.Context, req *agent.CopyFileRequest) error {
-	err := within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := p.agent.CopyFile(ctx, req)
-		return p.lost(err)
-	})
-	if err != nil {
-		return fmt.Errorf("CopyFile: %w", err)
-	}
-	return nil
+	_, err := ask(ctx, p, "CopyFile", CallTimeout, p.agent.CopyFile, req)
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,7 +51,7 @@ func (p *Pod) placeMounts(ctx context.Context, spec ContainerSpec) ([]*agent.Mou
 	var mounts []*agent.Mount
 	var storages []*agent.Storage
 	for _, m := range p.withEtc(spec) {
-		mount, storage, err := p.placeMount(ctx, spec.ID, m)
+		mount, storage, err := p.PlaceMount(ctx, spec.ID, m)
 		if err != nil {
 			return nil, nil, fmt.Errorf("mount %s: %w", m.Destination, err)
 		}
@@ -68,17 +69,13 @@ func (p *Pod) withEtc(spec ContainerSpec) []Mount {
 	if spec.pause {
 		return []Mount{{Type: MountBind, Source: "resolv.conf", Destination: "/etc/resolv.conf", Data: p.resolvConf()}}
 	}
-	taken := map[string]bool{}
-	for _, m := range spec.Mounts {
-		taken[path.Clean(m.Destination)] = true
-	}
-	all := append([]Mount(nil), spec.Mounts...)
+	all := slices.Clone(spec.Mounts)
 	for _, m := range []Mount{
 		{Destination: "/etc/hostname", Data: []byte(p.spec.Hostname + "\n")},
 		{Destination: "/etc/hosts", Data: p.hosts()},
 		{Destination: "/etc/resolv.conf", Data: p.resolvConf()},
 	} {
-		if !taken[m.Destination] {
+		if !slices.ContainsFunc(spec.Mounts, func(own Mount) bool { return path.Clean(own.Destination) == m.Destination }) {
 			m.Type, m.Source = MountBind, path.Base(m.Destination)
 			all = append(all, m)
 		}
@@ -98,13 +95,19 @@ func (p *Pod) hosts() []byte {
 	return []byte(strings.Join(lines, "\n") + "\n")
 }
 
-func (p *Pod) placeMount(ctx context.Context, containerID string, m Mount) (*agent.Mount, *agent.Storage, error) {
+// PlaceMount brings a mount's content into the guest. The storage is nil when
+// the mount needs none; otherwise CreateContainer has to carry it.
+func (p *Pod) PlaceMount(ctx context.Context, containerID string, m Mount) (*agent.Mount, *agent.Storage, error) {
 	switch m.Type {
 	case MountBind:
 		src := GuestPath(containerID, filepath.Base(m.Source))
-		return bindMount(m, "bind", src), nil, p.copyMount(ctx, m, src)
+		if m.Data != nil {
+			return bindMount(m, "bind", src), nil, p.CopyData(ctx, src, 0o644, m.Data)
+		}
+		return bindMount(m, "bind", src), nil, p.CopyFile(ctx, m.Source, src)
 	case MountTmpfs:
-		return tmpfsMount(m), nil, nil
+		options := append([]string{"nosuid", "nodev", "mode=1777", m.access()}, m.size()...)
+		return &agent.Mount{Destination: m.Destination, Source: "tmpfs", Type: "tmpfs", Options: options}, nil, nil
 	case MountVolume:
 		at := path.Join(guestShared, p.spec.ID, "rootfs/local", path.Base(m.Source))
 		return bindMount(m, "local", at), &agent.Storage{
@@ -117,13 +120,6 @@ func (p *Pod) placeMount(ctx context.Context, containerID string, m Mount) (*age
 		}, nil
 	}
 	return nil, nil, fmt.Errorf("unknown mount type %q", m.Type)
-}
-
-func (p *Pod) copyMount(ctx context.Context, m Mount, dst string) error {
-	if m.Data != nil {
-		return p.CopyData(ctx, dst, 0o644, m.Data)
-	}
-	return p.CopyFile(ctx, m.Source, dst)
 }
 
 func (m Mount) access() string {
@@ -142,9 +138,4 @@ func (m Mount) size() []string {
 
 func bindMount(m Mount, typ, src string) *agent.Mount {
 	return &agent.Mount{Destination: m.Destination, Source: src, Type: typ, Options: []string{"rbind", "rprivate", m.access()}}
-}
-
-func tmpfsMount(m Mount) *agent.Mount {
-	options := append([]string{"nosuid", "nodev", "mode=1777", m.access()}, m.size()...)
-	return &agent.Mount{Destination: m.Destination, Source: "tmpfs", Type: "tmpfs", Options: options}
 }

@@ -3,6 +3,7 @@
 package podclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -10,8 +11,10 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -44,8 +47,6 @@ type PodSpec struct {
 	Hosts []string
 	// Policy is a Rego text for the agent; empty for none.
 	Policy string
-	// SharePIDs puts all containers into one pid namespace.
-	SharePIDs bool
 	// ShmBytes is the size of /dev/shm; 0 means 64 MiB.
 	ShmBytes int64
 	// Pause also runs a pause container, as a CRI runtime does.
@@ -113,24 +114,12 @@ func NewID() string {
 }
 
 func (s PodSpec) withDefaults() PodSpec {
-	if s.ID == "" {
-		s.ID = NewID()
-	}
-	if s.Namespace == "" {
-		s.Namespace = "default"
-	}
-	if s.Hostname == "" {
-		s.Hostname = s.Name
-	}
-	if s.ShmBytes == 0 {
-		s.ShmBytes = 64 << 20
-	}
-	if s.StartTimeout == 0 {
-		s.StartTimeout = StartTimeout
-	}
-	if s.HealthInterval == 0 {
-		s.HealthInterval = HealthInterval
-	}
+	s.ID = cmp.Or(s.ID, NewID())
+	s.Namespace = cmp.Or(s.Namespace, "default")
+	s.Hostname = cmp.Or(s.Hostname, s.Name)
+	s.ShmBytes = cmp.Or(s.ShmBytes, 64<<20)
+	s.StartTimeout = cmp.Or(s.StartTimeout, StartTimeout)
+	s.HealthInterval = cmp.Or(s.HealthInterval, HealthInterval)
 	if s.OnEvent == nil {
 		s.OnEvent = func(Event) {}
 	}
@@ -178,10 +167,18 @@ func (p *Pod) bringUp(ctx context.Context) error {
 			return err
 		}
 	}
-	if p.spec.Pause {
-		return p.startPause(ctx)
+	if !p.spec.Pause {
+		return nil
 	}
-	return nil
+	// The container that a CRI runtime keeps in each pod. Its rootfs comes with the guest.
+	c, err := p.CreateContainer(ctx, ContainerSpec{
+		ID: p.spec.ID, Name: "pause", Image: "pause", Args: []string{"/pause"}, pause: true,
+	})
+	if err != nil {
+		return fmt.Errorf("pause container: %w", err)
+	}
+	p.pause = c
+	return c.Start(ctx)
 }
 
 // consoleEnd is how much of a console an error has, in bytes.
@@ -201,17 +198,8 @@ func (p *Pod) describeFailure(ctx context.Context, err error) error {
 // ID returns the sandbox id.
 func (p *Pod) ID() string { return p.spec.ID }
 
-// Spec returns the pod's spec with its defaults filled in.
-func (p *Pod) Spec() PodSpec { return p.spec }
-
 // AgentSocket returns the path that CreateVM returned.
 func (p *Pod) AgentSocket() string { return p.socket }
-
-// Agent gives the raw agent service; nil before Connect.
-func (p *Pod) Agent() agent.AgentServiceService { return p.agent }
-
-// Health gives the raw health service; nil before Connect.
-func (p *Pod) Health() agent.HealthService { return p.health }
 
 // Dead returns a channel that is closed when the agent is lost; Err then says why.
 func (p *Pod) Dead() <-chan struct{} { return p.dead }
@@ -261,34 +249,30 @@ func (s PodSpec) vmAnnotations() map[string]string {
 // StartVM boots the VM.
 func (p *Pod) StartVM(ctx context.Context) error {
 	p.event(StageBooting)
-	return within(ctx, p.spec.StartTimeout, func(ctx context.Context) error {
-		return p.client.StartVM(ctx, p.spec.ID)
-	})
+	ctx, cancel := context.WithTimeout(ctx, p.spec.StartTimeout)
+	defer cancel()
+	return p.client.StartVM(ctx, p.spec.ID)
 }
 
-// CreateSandbox prepares the guest: policy, shared memory, hostname, DNS.
+// CreateSandbox prepares the guest: policy, shared memory, hostname, DNS. It asks for
+// the guest's details, as the shim does.
 func (p *Pod) CreateSandbox(ctx context.Context) error {
 	if p.spec.Policy != "" {
-		if err := within(ctx, SandboxTimeout, func(ctx context.Context) error {
-			_, err := p.agent.SetPolicy(ctx, &agent.SetPolicyRequest{Policy: p.spec.Policy})
+		if _, err := ask(ctx, p, "SetPolicy", SandboxTimeout, p.agent.SetPolicy, &agent.SetPolicyRequest{Policy: p.spec.Policy}); err != nil {
 			return err
-		}); err != nil {
-			return fmt.Errorf("SetPolicy: %w", err)
 		}
 	}
-	if err := within(ctx, SandboxTimeout, func(ctx context.Context) error {
-		_, err := p.agent.CreateSandbox(ctx, p.spec.sandboxRequest())
+	if _, err := ask(ctx, p, "CreateSandbox", SandboxTimeout, p.agent.CreateSandbox, p.spec.sandboxRequest()); err != nil {
 		return err
-	}); err != nil {
-		return fmt.Errorf("CreateSandbox: %w", err)
 	}
-	_, err := p.GuestDetails(ctx)
+	details := &agent.GuestDetailsRequest{MemBlockSize: true, MemHotplugProbe: true}
+	_, err := ask(ctx, p, "GetGuestDetails", CallTimeout, p.agent.GetGuestDetails, details)
 	return err
 }
 
 func (s PodSpec) sandboxRequest() *agent.CreateSandboxRequest {
 	return &agent.CreateSandboxRequest{
-		Hostname: s.Hostname, Dns: s.DNS, SandboxPidns: s.SharePIDs, SandboxId: s.ID,
+		Hostname: s.Hostname, Dns: s.DNS, SandboxId: s.ID,
 		Storages: []*agent.Storage{{
 			Driver: "ephemeral", Source: "shm", Fstype: "tmpfs", MountPoint: GuestShm,
 			Options: []string{"noexec", "nosuid", "nodev", "mode=1777", fmt.Sprintf("size=%d", s.ShmBytes)},
@@ -296,35 +280,90 @@ func (s PodSpec) sandboxRequest() *agent.CreateSandboxRequest {
 	}
 }
 
-// GuestDetails asks the agent about itself and the guest's memory.
-func (p *Pod) GuestDetails(ctx context.Context) (resp *agent.GuestDetailsResponse, err error) {
-	err = within(ctx, CallTimeout, func(ctx context.Context) (err error) {
-		resp, err = p.agent.GetGuestDetails(ctx, &agent.GuestDetailsRequest{MemBlockSize: true, MemHotplugProbe: true})
+// Stop ends the container as CRI StopContainer does: SIGTERM, then SIGKILL
+// after the grace period. Its exit status is returned.
+func (c *Container) Stop(ctx context.Context, grace time.Duration) (int, error) {
+	if err := c.Signal(ctx, syscall.SIGTERM); err != nil {
+		return 0, err
+	}
+	soft, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if status, err := c.Wait(soft); err == nil || soft.Err() == nil || ctx.Err() != nil {
+		return status, err
+	}
+	if err := c.Signal(ctx, syscall.SIGKILL); err != nil {
+		return 0, err
+	}
+	return c.Wait(ctx)
+}
+
+// Remove kills what is left of the container and removes it, with the same
+// calls as the shim: signal 9 and a second WaitProcess come in any case.
+func (c *Container) Remove(ctx context.Context) error {
+	c.pod.mu.Lock()
+	done := c.removed
+	c.removed = true
+	delete(c.pod.containers, c.containerID)
+	c.pod.mu.Unlock()
+	if done {
+		return nil
+	}
+	if err := c.killAndWait(ctx); err != nil {
+		return fmt.Errorf("removing container %s: %w", c.containerID, err)
+	}
+	req := &agent.RemoveContainerRequest{ContainerId: c.containerID}
+	if _, err := ask(ctx, c.pod, "RemoveContainer", CallTimeout, c.pod.agent.RemoveContainer, req); err != nil {
 		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("GetGuestDetails: %w", err)
 	}
-	return resp, nil
+	_, err := ask(ctx, c.pod, "RemoveStaleVirtiofsShareMounts", CallTimeout,
+		c.pod.agent.RemoveStaleVirtiofsShareMounts, &agent.RemoveStaleVirtiofsShareMountsRequest{})
+	return err
 }
 
-// startPause runs the container that a CRI runtime keeps in each pod. Its
-// rootfs comes with the guest.
-func (p *Pod) startPause(ctx context.Context) error {
-	c, err := p.createContainer(ctx, ContainerSpec{
-		ID: p.spec.ID, Name: "pause", Image: "pause", Args: []string{"/pause"}, pause: true,
-	})
-	if err != nil {
-		return fmt.Errorf("pause container: %w", err)
+func (c *Container) killAndWait(ctx context.Context) error {
+	if err := c.Signal(ctx, syscall.SIGKILL); err != nil {
+		return err
 	}
-	p.pause = c
-	return c.Start(ctx)
+	req := &agent.WaitProcessRequest{ContainerId: c.containerID, ExecId: c.execID}
+	_, err := ask(ctx, c.pod, "WaitProcess", CallTimeout, c.pod.agent.WaitProcess, req)
+	return err
 }
 
-// OOMKilled reports whether the guest killed a process of the container for
-// want of memory.
-func (p *Pod) OOMKilled(containerID string) bool {
+// Stop removes all containers, the sandbox and the VM. Calls that the agent
+// does not answer any more are skipped: the VM is removed in any case, and only
+// StopVM's error is returned. Repeating Stop is harmless.
+func (p *Pod) Stop(ctx context.Context) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.oom[containerID]
+	again := p.stopped
+	p.stopped = true
+	p.mu.Unlock()
+	if again {
+		return nil
+	}
+	if err := p.stopGuest(ctx); err != nil {
+		p.client.logger().Warn("guest did not stop cleanly; removing its VM", "sandbox", p.spec.ID, "error", err)
+	}
+	p.Close()
+	return p.client.StopVM(ctx, p.spec.ID)
+}
+
+// stopGuest does what the shim's StopPodSandbox does, up to DestroySandbox.
+func (p *Pod) stopGuest(ctx context.Context) error {
+	if p.agent == nil || p.Err() != nil {
+		return nil
+	}
+	var errs []error
+	p.mu.Lock()
+	containers := slices.Collect(maps.Values(p.containers))
+	p.mu.Unlock()
+	for _, c := range containers {
+		if c != p.pause {
+			errs = append(errs, c.Remove(ctx))
+		}
+	}
+	if p.pause != nil {
+		errs = append(errs, p.pause.Signal(ctx, syscall.SIGKILL), p.pause.Remove(ctx))
+	}
+	_, err := ask(ctx, p, "DestroySandbox", CallTimeout, p.agent.DestroySandbox, &agent.DestroySandboxRequest{})
+	return errors.Join(append(errs, err)...)
 }

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
-	"github.com/outrigger/outrigger/internal/peerpods/podclient/fakeagent"
+	"github.com/outrigger/outrigger/test/fakeagent"
 )
 
 func testContext(t *testing.T) context.Context {

@@ -3,6 +3,7 @@
 package podclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,6 @@ func newProcess(p *Pod, containerID, execID string, tty bool) *Process {
 // ID returns the exec id, or for a container's first process the container id.
 func (p *Process) ID() string { return p.execID }
 
-// TTY reports whether the process has a terminal.
-func (p *Process) TTY() bool { return p.tty }
-
 // Stream begins to copy output, and input if there is any, as a shim does once
 // the process was started. It returns at once; only the first call counts.
 func (p *Process) Stream(streams IO) {
@@ -73,15 +71,11 @@ func (p *Process) Stream(streams IO) {
 	})
 }
 
-type readCall func(context.Context, *agent.ReadStreamRequest) (*agent.ReadStreamResponse, error)
-
 // readLoop copies one stream until it ends: an error reply or empty data. The
 // calls are never cancelled, since the agent would take a lost reply for read.
-func (p *Process) readLoop(read readCall, w io.Writer) {
+func (p *Process) readLoop(read func(context.Context, *agent.ReadStreamRequest) (*agent.ReadStreamResponse, error), w io.Writer) {
 	req := &agent.ReadStreamRequest{ContainerId: p.containerID, ExecId: p.execID, Len: readLen}
-	p.streams.Add(1)
-	go func() {
-		defer p.streams.Done()
+	p.streams.Go(func() {
 		for {
 			resp, err := read(context.Background(), req)
 			if err != nil || len(resp.Data) == 0 {
@@ -89,7 +83,7 @@ func (p *Process) readLoop(read readCall, w io.Writer) {
 			}
 			w = p.write(w, resp.Data)
 		}
-	}()
+	})
 }
 
 // write returns the writer for the rest of the stream: nil after a failure.
@@ -98,19 +92,15 @@ func (p *Process) write(w io.Writer, data []byte) io.Writer {
 		return nil
 	}
 	if _, err := w.Write(data); err != nil {
-		p.failOutput(err)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.outputErr == nil {
+			p.outputErr = err
+			close(p.outFailed)
+		}
 		return nil
 	}
 	return w
-}
-
-func (p *Process) failOutput(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.outputErr == nil {
-		p.outputErr = err
-		close(p.outFailed)
-	}
 }
 
 // OutputFailed returns a channel that is closed when a writer given to Stream returns
@@ -167,22 +157,17 @@ func (p *Process) WriteStdin(ctx context.Context, data []byte) error {
 // CloseStdin gives the process end of file. Repeating it is harmless.
 func (p *Process) CloseStdin(ctx context.Context) (err error) {
 	p.stdinOnce.Do(func() {
-		err = within(ctx, CallTimeout, func(ctx context.Context) error {
-			_, err := p.pod.agent.CloseStdin(ctx, &agent.CloseStdinRequest{ContainerId: p.containerID, ExecId: p.execID})
-			return err
-		})
+		req := &agent.CloseStdinRequest{ContainerId: p.containerID, ExecId: p.execID}
+		_, err = ask(ctx, p.pod, "CloseStdin", CallTimeout, p.pod.agent.CloseStdin, req)
 	})
 	return err
 }
 
 // Resize sets the size of the terminal in characters.
 func (p *Process) Resize(ctx context.Context, rows, columns uint32) error {
-	return within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := p.pod.agent.TtyWinResize(ctx, &agent.TtyWinResizeRequest{
-			ContainerId: p.containerID, ExecId: p.execID, Row: rows, Column: columns,
-		})
-		return p.pod.lost(err)
-	})
+	req := &agent.TtyWinResizeRequest{ContainerId: p.containerID, ExecId: p.execID, Row: rows, Column: columns}
+	_, err := ask(ctx, p.pod, "TtyWinResize", CallTimeout, p.pod.agent.TtyWinResize, req)
+	return err
 }
 
 // Signal signals this process only.
@@ -191,12 +176,9 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 }
 
 func (p *Pod) signal(ctx context.Context, containerID, execID string, sig syscall.Signal) error {
-	return within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := p.agent.SignalProcess(ctx, &agent.SignalProcessRequest{
-			ContainerId: containerID, ExecId: execID, Signal: uint32(sig),
-		})
-		return p.lost(err)
-	})
+	req := &agent.SignalProcessRequest{ContainerId: containerID, ExecId: execID, Signal: uint32(sig)}
+	_, err := ask(ctx, p, "SignalProcess", CallTimeout, p.agent.SignalProcess, req)
+	return err
 }
 
 // Wait returns the exit status, 128+n for signal n, after all output has been
@@ -235,37 +217,26 @@ func (c *Container) Exec(ctx context.Context, spec ExecSpec) (*Process, error) {
 	if len(spec.Args) == 0 {
 		return nil, errors.New("exec needs a command")
 	}
-	if spec.ID == "" {
-		spec.ID = NewID()[:32]
-	}
 	proc := spec.process()
 	proc.Capabilities = defaultCapabilities()
-	return c.ExecProcess(ctx, spec.ID, proc)
+	return c.ExecProcess(ctx, cmp.Or(spec.ID, NewID()[:32]), proc)
 }
 
 // ExecProcess is like Exec but takes the process of the agent protocol.
 func (c *Container) ExecProcess(ctx context.Context, id string, proc *agent.Process) (*Process, error) {
-	err := within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := c.pod.agent.ExecProcess(ctx, &agent.ExecProcessRequest{
-			ContainerId: c.containerID, ExecId: id, Process: proc,
-		})
-		return c.pod.lost(err)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("ExecProcess: %w", err)
+	req := &agent.ExecProcessRequest{ContainerId: c.containerID, ExecId: id, Process: proc}
+	if _, err := ask(ctx, c.pod, "ExecProcess", CallTimeout, c.pod.agent.ExecProcess, req); err != nil {
+		return nil, err
 	}
 	return newProcess(c.pod, c.containerID, id, proc.Terminal), nil
 }
 
 func (s ExecSpec) process() *agent.Process {
 	proc := &agent.Process{
-		Terminal: s.TTY, Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User.proto(),
+		Terminal: s.TTY, Args: s.Args, Env: s.Env, Cwd: cmp.Or(s.Cwd, "/"), User: s.User.proto(),
 	}
 	if s.Rows > 0 && s.Columns > 0 {
 		proc.ConsoleSize = &agent.Box{Height: s.Rows, Width: s.Columns}
-	}
-	if proc.Cwd == "" {
-		proc.Cwd = "/"
 	}
 	return proc
 }

@@ -3,6 +3,7 @@
 package podclient
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -24,28 +25,29 @@ func (p *Pod) createRequest(spec ContainerSpec, mounts []*agent.Mount, storages 
 	ann := p.containerAnnotations(spec)
 	rootfs := GuestRootfs(spec.ID)
 	return &agent.CreateContainerRequest{
-		ContainerId: spec.ID, ExecId: spec.ID, SandboxPidns: p.spec.SharePIDs,
+		ContainerId: spec.ID, ExecId: spec.ID,
 		Storages: append([]*agent.Storage{PullStorage(spec.Image, rootfs, ann)}, storages...),
 		OCI: &agent.Spec{
 			Version: ociVersion, Process: spec.process(), Annotations: ann,
-			Root:   &agent.Root{Path: rootfs, Readonly: spec.ReadonlyRootfs},
+			Root:   &agent.Root{Path: rootfs},
 			Mounts: append(systemMounts(), mounts...),
 			Linux: &agent.Linux{
-				Sysctl: spec.Sysctls, Resources: limits(spec.MemoryBytes, spec.MilliCPU),
+				Resources:   limits(spec.MemoryBytes, spec.MilliCPU),
 				CgroupsPath: path.Join("/kubepods", "pod"+p.spec.uid(), spec.ID),
 				Namespaces:  []*agent.LinuxNamespace{{Type: "ipc"}, {Type: "uts"}, {Type: "mount"}},
-				MaskedPaths: maskedPaths(), ReadonlyPaths: readonlyPaths(),
+				// What container runtimes hide by default because it reports, or steers, the
+				// whole machine.
+				MaskedPaths: []string{
+					"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+					"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+				},
+				ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 			},
 		},
 	}
 }
 
-func (s PodSpec) uid() string {
-	if s.UID != "" {
-		return s.UID
-	}
-	return s.ID[:min(len(s.ID), 32)]
-}
+func (s PodSpec) uid() string { return cmp.Or(s.UID, s.ID[:min(len(s.ID), 32)]) }
 
 // PullStorage makes the guest pull the image; the OCI annotations ride along.
 func PullStorage(image, rootfs string, ann map[string]string) *agent.Storage {
@@ -83,7 +85,6 @@ func (s ContainerSpec) process() *agent.Process {
 	proc := ExecSpec{
 		Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User, TTY: s.TTY, Rows: s.Rows, Columns: s.Columns,
 	}.process()
-	proc.NoNewPrivileges = s.NoNewPrivileges
 	proc.Capabilities = defaultCapabilities()
 	if s.Capabilities != nil {
 		proc.Capabilities = capabilities(s.Capabilities)
@@ -127,19 +128,6 @@ func systemMounts() []*agent.Mount {
 		mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "ro"),
 		mount("/dev/shm", "bind", GuestShm, "rbind"),
 	}
-}
-
-// maskedPaths and readonlyPaths are what container runtimes hide by default
-// because it reports, or steers, the whole machine.
-func maskedPaths() []string {
-	return []string{
-		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
-		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
-	}
-}
-
-func readonlyPaths() []string {
-	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
 // GuestRootfs returns the path of a container's root file system in the guest.

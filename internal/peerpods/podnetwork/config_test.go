@@ -114,6 +114,9 @@ func TestUnknownWordsAreErrors(t *testing.T) {
 	} {
 		var cfg Config
 		err := json.Unmarshal([]byte(strings.Replace(headJSON, c.old, c.bad, 1)), &cfg)
+		if err == nil {
+			err = cfg.Validate()
+		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.bad, err, c.want)
 		}

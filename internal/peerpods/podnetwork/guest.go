@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // underlayWait is how long SetupGuest waits for the VM's network: DHCP on some
@@ -80,29 +82,17 @@ func setupGuest(ctx context.Context, podNetns, hostInterface string, cfg *Config
 	return nil
 }
 
-// TeardownGuest removes the pod's interface. The namespace stays: containers
-// may be in it, and a new SetupGuest uses it again. Interfaces that were moved
-// into it go back when the namespace ends, with the VM.
-func TeardownGuest(_ context.Context, podNetns string, cfg *Config) error {
-	pod, err := openNamespace(podNetns)
-	if errors.Is(err, ErrNoNetns) {
-		return nil
+// SetupIsolated makes the pod's namespace in the VM with nothing but loopback,
+// for a sandbox that has no network namespace on the node. Calling it again is
+// harmless.
+func SetupIsolated(podNetns string) error {
+	pod, err := ensureNamespace(podNetns)
+	if err == nil {
+		defer pod.Close()
+		err = pod.loopbackUp()
 	}
 	if err != nil {
-		return fmt.Errorf("tear down the pod's network in the VM: %w", err)
-	}
-	defer pod.Close()
-	vm, err := currentNamespace()
-	if err != nil {
-		return err
-	}
-	defer vm.Close()
-	err = errors.Join(
-		pod.deleteLink(passingName(cfg.VXLANID), "vxlan"), pod.deleteLink(cfg.Interface, "vxlan"),
-		removeRules(vm.ns, cfg.farEnd(cfg.WorkerNodeIP.Addr())),
-	)
-	if err != nil {
-		return fmt.Errorf("tear down the pod's network in the VM: %w", err)
+		return fmt.Errorf("set up the pod's namespace in the VM: %w", err)
 	}
 	return nil
 }
@@ -111,17 +101,13 @@ func TeardownGuest(_ context.Context, podNetns string, cfg *Config) error {
 func (n *namespace) waitUnderlay(ctx context.Context, hostInterface string, cfg *Config) (*path, error) {
 	ctx, cancel := context.WithTimeout(ctx, underlayWait)
 	defer cancel()
-	tick := time.NewTicker(underlayPoll)
-	defer tick.Stop()
 	for {
 		way, err := n.underlay(hostInterface, cfg.WorkerNodeIP.Addr().Unmap())
 		if err == nil {
 			return way, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("wait for the VM's network: %w", ctx.Err()), err)
-		case <-tick.C:
+		if over := poll.Sleep(ctx, underlayPoll); over != nil {
+			return nil, errors.Join(fmt.Errorf("wait for the VM's network: %w", over), err)
 		}
 	}
 }
@@ -173,13 +159,9 @@ func (n *namespace) pathVia(link netlink.Link, dst netip.Addr) (*path, error) {
 }
 
 func (e *guestEnd) build(way *path) error {
-	if err := e.pod.loopbackUp(); err != nil {
-		return err
-	}
-	if err := e.ensureInterface(way); err != nil {
-		return err
-	}
-	for _, configure := range []func() error{e.setAddresses, e.setRoutes, e.setNeighbors} {
+	for _, configure := range []func() error{
+		e.pod.loopbackUp, func() error { return e.ensureInterface(way) }, e.setAddresses, e.setRoutes, e.setNeighbors,
+	} {
 		if err := configure(); err != nil {
 			return err
 		}
@@ -213,32 +195,23 @@ func (e *guestEnd) ensureInterface(way *path) error {
 		name: e.cfg.Interface, vni: e.cfg.VXLANID, port: e.cfg.port(), mtu: mtu, mac: mac,
 		local: way.source, remote: e.cfg.WorkerNodeIP.Addr().Unmap(),
 	}
-	link, created, err := t.ensure(e.vm, e.pod)
+	link, _, err := t.ensure(e.vm, e.pod)
 	if err != nil {
 		return err
 	}
 	e.link = link
-	if !created {
-		if err := e.repair(mac, mtu); err != nil {
-			return err
+	if !slices.Equal(link.Attrs().HardwareAddr, mac) {
+		if err := e.pod.LinkSetHardwareAddr(link, mac); err != nil {
+			return fmt.Errorf("repair %s: %w", e.cfg.Interface, err)
+		}
+	}
+	if link.Attrs().MTU != mtu {
+		if err := e.pod.LinkSetMTU(link, mtu); err != nil {
+			return fmt.Errorf("repair %s: %w", e.cfg.Interface, err)
 		}
 	}
 	if err := e.pod.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set %s up: %w", e.cfg.Interface, err)
-	}
-	return nil
-}
-
-func (e *guestEnd) repair(mac net.HardwareAddr, mtu int) error {
-	var errs []error
-	if attrs := e.link.Attrs(); !slices.Equal(attrs.HardwareAddr, mac) {
-		errs = append(errs, e.pod.LinkSetHardwareAddr(e.link, mac))
-	}
-	if e.link.Attrs().MTU != mtu {
-		errs = append(errs, e.pod.LinkSetMTU(e.link, mtu))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("repair %s: %w", e.cfg.Interface, err)
 	}
 	return nil
 }

@@ -131,11 +131,7 @@ func (e *guestEnd) adopt(ext *external) error {
 	if err != nil {
 		return fmt.Errorf("set %s up: %w", name, err)
 	}
-	return e.restoreExternal(link, ext)
-}
-
-// restoreExternal brings back what the kernel drops when an interface moves.
-func (e *guestEnd) restoreExternal(link netlink.Link, ext *external) error {
+	// What the kernel drops when an interface moves.
 	for _, addr := range ext.addrs {
 		err := e.pod.AddrReplace(link, &netlink.Addr{IPNet: addr.IPNet})
 		if err != nil {

@@ -86,12 +86,7 @@ func TestGuestResumes(t *testing.T) {
 		}
 		mustExchange(t, what, l.outside, inside, pod.ip4, 1<<20)
 	}
-	if err := pod.vm.do(func() error { return TeardownGuest(context.Background(), pod.guestPath, pod.cfg) }); err != nil {
-		t.Fatal(err)
-	}
-	if out := inside.run("", "ip", "-br", "link"); strings.Contains(out, "eth0") {
-		t.Errorf("after teardown: %s", out)
-	}
+	inside.ip("link del eth0")
 	if err := pod.setupGuest(); err != nil {
 		t.Fatal(err)
 	}

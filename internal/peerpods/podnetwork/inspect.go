@@ -5,6 +5,7 @@ package podnetwork
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -52,25 +53,18 @@ func Inspect(opts InspectOptions) (*Config, error) {
 		return nil, fmt.Errorf("inspect pod network: %s is the node's own namespace; a pod with hostNetwork cannot run in a VM", opts.Netns)
 	}
 	cfg := &Config{TunnelType: TunnelVXLAN, ExternalNetViaPodVM: opts.ExternalViaPodVM, MetadataAccess: opts.MetadataAccess, SourceCheck: opts.SourceCheck}
-	if err := node.inspectNode(cfg, opts); err != nil {
-		return nil, fmt.Errorf("inspect the node's network: %w", err)
-	}
-	if err := pod.inspectPod(cfg, opts.PodSubnets); err != nil {
-		return nil, fmt.Errorf("inspect pod network namespace %s: %w", opts.Netns, err)
-	}
-	return cfg, cfg.Validate()
-}
-
-func (n *namespace) inspectNode(cfg *Config, opts InspectOptions) error {
-	link, addr, err := n.tunnelEnd(cfg, opts)
+	link, addr, err := node.tunnelEnd(cfg, opts)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("inspect the node's network: %w", err)
 	}
 	cfg.WorkerNodeIP = addr
 	if link != nil {
 		cfg.UnderlayMTU = min(link.Attrs().MTU, maxMTU)
 	}
-	return nil
+	if err := pod.inspectPod(cfg, opts.PodSubnets); err != nil {
+		return nil, fmt.Errorf("inspect pod network namespace %s: %w", opts.Netns, err)
+	}
+	return cfg, cfg.Validate()
 }
 
 // tunnelEnd chooses the node's interface and address for the tunnel. The
@@ -157,27 +151,59 @@ func (n *namespace) defaultLink() (netlink.Link, error) {
 		if err != nil {
 			return nil, err
 		}
-		if index := lowestDefault(routes); index != 0 {
-			return n.LinkByIndex(index)
+		var indexes []int
+		for _, route := range routes {
+			if isDefault(route) && route.LinkIndex != 0 {
+				indexes = append(indexes, route.LinkIndex)
+			}
+		}
+		if len(indexes) > 0 {
+			return n.LinkByIndex(slices.Min(indexes))
 		}
 	}
 	return nil, errors.New("there is no default route")
 }
 
-// lowestDefault returns 0 if no default route leaves by an interface.
-func lowestDefault(routes []netlink.Route) int {
-	var indexes []int
-	for _, route := range routes {
-		if isDefault(route) && route.LinkIndex != 0 {
-			indexes = append(indexes, route.LinkIndex)
-		}
-	}
-	if len(indexes) == 0 {
-		return 0
-	}
-	return slices.Min(indexes)
-}
-
 func isDefault(route netlink.Route) bool {
 	return route.Dst == nil || toPrefix(route.Dst).Bits() == 0
+}
+
+// toPrefix returns the zero Prefix for a nil or malformed n.
+func toPrefix(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	addr, _ := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addr.Unmap(), bits)
+}
+
+// unmap returns an IPv4 prefix that is written as one of IPv6. Its length is that
+// of IPv4, as upstream's adaptors write ::ffff:0.0.0.0/0, or counts from the
+// beginning of the IPv6 address.
+func unmap(p netip.Prefix) netip.Prefix {
+	bits := p.Bits()
+	switch {
+	case !p.Addr().Is4In6():
+		return p
+	case bits >= 96:
+		bits -= 96
+	}
+	return netip.PrefixFrom(p.Addr().Unmap(), bits)
+}
+
+func toIPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// hostPrefix covers addr alone.
+func hostPrefix(addr netip.Addr) netip.Prefix {
+	return netip.PrefixFrom(addr, addr.BitLen())
+}
+
+func familyOf(addr netip.Addr) int {
+	if addr.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
 }

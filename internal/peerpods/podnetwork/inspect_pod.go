@@ -123,23 +123,18 @@ func nameOf[V comparable](names map[string]V, value V) (string, bool) {
 func addSubnets(routes []Route, subnets []netip.Prefix, dev string) []Route {
 	for _, subnet := range subnets {
 		subnet = subnet.Masked()
-		gw := gatewayFor(routes, subnet)
-		known := slices.ContainsFunc(routes, func(r Route) bool { return r.Dst == subnet.String() })
-		if gw != "" && !known {
-			routes = append(routes, Route{Dst: subnet.String(), GW: gw, Dev: dev, Protocol: "static"})
+		if slices.ContainsFunc(routes, func(r Route) bool { return r.Dst == subnet.String() }) {
+			continue
+		}
+		i := slices.IndexFunc(routes, func(r Route) bool {
+			dst, err := r.dst()
+			return err == nil && dst.Bits() == 0 && dst.Addr().Is4() == subnet.Addr().Is4()
+		})
+		if i >= 0 && routes[i].GW != "" {
+			routes = append(routes, Route{Dst: subnet.String(), GW: routes[i].GW, Dev: dev, Protocol: "static"})
 		}
 	}
 	return routes
-}
-
-func gatewayFor(routes []Route, subnet netip.Prefix) string {
-	for _, route := range routes {
-		dst, err := route.dst()
-		if err == nil && dst.Bits() == 0 && dst.Addr().Is4() == subnet.Addr().Is4() {
-			return route.GW
-		}
-	}
-	return ""
 }
 
 func (n *namespace) permanentNeighbors(link netlink.Link) ([]Neighbor, error) {

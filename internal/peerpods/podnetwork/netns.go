@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -46,7 +49,8 @@ func currentNamespace() (*namespace, error) {
 }
 
 func newNamespace(ns netns.NsHandle, path string) (*namespace, error) {
-	if !isNsfs(int(ns)) {
+	var st unix.Statfs_t
+	if unix.Fstatfs(int(ns), &st) != nil || st.Type != unix.NSFS_MAGIC && st.Type != unix.PROC_SUPER_MAGIC {
 		ns.Close()
 		return nil, fmt.Errorf("%w: %s is not a namespace", ErrNoNetns, path)
 	}
@@ -62,11 +66,6 @@ func newNamespace(ns netns.NsHandle, path string) (*namespace, error) {
 func (n *namespace) Close() {
 	n.Handle.Close()
 	n.ns.Close()
-}
-
-func isNsfs(fd int) bool {
-	var st unix.Statfs_t
-	return unix.Fstatfs(fd, &st) == nil && (st.Type == unix.NSFS_MAGIC || st.Type == unix.PROC_SUPER_MAGIC)
 }
 
 // link finds an interface by name; nil if there is none.
@@ -127,4 +126,55 @@ func firstHop(route netlink.Route) netlink.Route {
 		route.LinkIndex, route.Gw = route.MultiPath[0].LinkIndex, route.MultiPath[0].Gw
 	}
 	return route
+}
+
+// ensureNamespace opens the namespace mounted at path and makes one if there
+// is none. A file that a crash left without its mount is used again.
+func ensureNamespace(path string) (*namespace, error) {
+	ns, err := openNamespace(path)
+	if !errors.Is(err, ErrNoNetns) {
+		return ns, err
+	}
+	if err := createNamespace(path); err != nil {
+		return nil, fmt.Errorf("create network namespace %s: %w", path, err)
+	}
+	return openNamespace(path)
+}
+
+func createNamespace(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	file.Close()
+	return onOwnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
+	})
+}
+
+// onOwnThread runs f on a thread of its own and puts the thread back into its
+// namespace. A thread that cannot go back ends.
+func onOwnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := netns.Get()
+		if err != nil {
+			done <- err
+			return
+		}
+		defer home.Close()
+		err = f()
+		if netns.Set(home) == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 )
@@ -56,8 +57,11 @@ func openNode(netns string, cfg *Config, vm netip.Addr) (*nodeEnd, error) {
 	if cfg.VXLANID == 0 {
 		return nil, errors.New("pod-network: vxlan-id is missing")
 	}
-	if err := checkEnds(cfg.WorkerNodeIP.Addr().Unmap(), vm.Unmap()); err != nil {
-		return nil, err
+	if !vm.IsValid() {
+		return nil, errors.New("the VM has no address")
+	}
+	if own := cfg.WorkerNodeIP.Addr().Unmap(); own.Is4() != vm.Unmap().Is4() {
+		return nil, fmt.Errorf("the node's address %s and the VM's address %s are of different families", own, vm.Unmap())
 	}
 	node, err := currentNamespace()
 	if err != nil {
@@ -104,19 +108,14 @@ func runSteps(ctx context.Context, steps []step) error {
 			}
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", s.name, err), undoAll(undos))
+			err = fmt.Errorf("%s: %w", s.name, err)
+			for _, undo := range slices.Backward(undos) {
+				if undoErr := undo(); undoErr != nil {
+					err = errors.Join(err, fmt.Errorf("undo: %w", undoErr))
+				}
+			}
+			return err
 		}
-	}
-	return nil
-}
-
-func undoAll(undos []func() error) error {
-	var errs []error
-	for i := len(undos) - 1; i >= 0; i-- {
-		errs = append(errs, undos[i]())
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("undo: %w", err)
 	}
 	return nil
 }
@@ -211,4 +210,63 @@ func (n *namespace) deleteLink(name, kind string) error {
 		return fmt.Errorf("remove %s: %w", name, err)
 	}
 	return nil
+}
+
+// TeardownNode removes everything SetupNode makes and gives the pod's interface
+// and its peer back as CNI left them, however far SetupNode came and whether or
+// not the namespace still exists. It is called in the node's network namespace.
+// Removing what is not there is success; on an error the rest is still removed
+// and a repeated call finishes. It takes milliseconds and does not stop when
+// ctx ends: half a pod network is of no use.
+//
+// An ingress qdisc without any filter is taken for one that an interrupted
+// SetupNode left, and removed.
+func TeardownNode(_ context.Context, netns string, cfg *Config, vm netip.Addr) error {
+	node, err := currentNamespace()
+	if err != nil {
+		return fmt.Errorf("tear down pod network: %w", err)
+	}
+	defer node.Close()
+	err = errors.Join(
+		teardownPod(node, netns, cfg),
+		node.removeHostRoutes(cfg),
+		removeRules(node.ns, cfg.farEnd(vm)),
+	)
+	if err != nil {
+		return fmt.Errorf("tear down pod network: %w", err)
+	}
+	return nil
+}
+
+// teardownPod has nothing to do when the namespace is gone: its interfaces
+// went with it, and the peer of the pod's with those.
+func teardownPod(node *namespace, netns string, cfg *Config) error {
+	if netns == "" {
+		return nil
+	}
+	pod, err := openNamespace(netns)
+	if errors.Is(err, ErrNoNetns) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	podLink, err := pod.link(cfg.Interface)
+	if err != nil {
+		return err
+	}
+	tunnelLink, err := pod.link(nodeTunnelName)
+	if err != nil {
+		return err
+	}
+	// Filters before the tunnel: a redirect to nowhere drops packets, and logs
+	// each. The tunnel last: it holds the peer's former MTU.
+	return errors.Join(
+		pod.removeRedirect(podLink),
+		restorePeerMTU(node, pod, podLink, tunnelLink),
+		pod.deleteLink(answerBridgeName, "bridge"),
+		pod.deleteLink(passingName(cfg.VXLANID), "vxlan"),
+		pod.deleteLink(nodeTunnelName, "vxlan"),
+	)
 }

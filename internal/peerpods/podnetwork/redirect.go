@@ -52,8 +52,11 @@ func (n *namespace) ensureRedirect(from, to netlink.Link) (changed bool, err err
 }
 
 // removeRedirect removes our filter and, when nothing else uses it, the
-// ingress qdisc. A clsact qdisc is never ours and stays.
+// ingress qdisc. A clsact qdisc is never ours and stays. There may be no interface.
 func (n *namespace) removeRedirect(from netlink.Link) error {
+	if from == nil {
+		return nil
+	}
 	qdisc, err := n.ingressQdisc(from)
 	if err != nil || qdisc == nil {
 		return err
@@ -68,10 +71,6 @@ func (n *namespace) removeRedirect(from netlink.Link) error {
 	if foreign > 0 || qdisc.Type() != "ingress" {
 		return nil
 	}
-	return n.deleteQdisc(from)
-}
-
-func (n *namespace) deleteQdisc(from netlink.Link) error {
 	if err := n.QdiscDel(newIngress(from)); err != nil && !isNotFound(err) {
 		return fmt.Errorf("remove ingress qdisc of %s: %w", from.Attrs().Name, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/google/nftables"
@@ -49,6 +48,25 @@ type farEnd struct {
 	guard     bool
 }
 
+// ipFamily is what differs between IPv4 and IPv6 in the table.
+type ipFamily struct {
+	// suffix ends the names of sets, whose addresses are of type addr.
+	suffix string
+	addr   nftables.SetDatatype
+	proto  byte
+	// source is where the source address is in the IP header (RFC 791, RFC 8200), in
+	// bytes; the destination, of the same size, follows it.
+	source, size uint32
+	// next is the register after an address in the first registers.
+	next uint32
+}
+
+var (
+	ipv4       = ipFamily{"4", nftables.TypeIPAddr, unix.NFPROTO_IPV4, 12, 4, unix.NFT_REG32_01}
+	ipv6       = ipFamily{"6", nftables.TypeIP6Addr, unix.NFPROTO_IPV6, 8, 16, unix.NFT_REG32_04}
+	ipFamilies = []ipFamily{ipv4, ipv6}
+)
+
 // entry is an element of one of the table's sets.
 type entry struct {
 	set *nftables.Set
@@ -60,12 +78,15 @@ type entry struct {
 func (f farEnd) entries(table *nftables.Table) []entry {
 	port := append(binaryutil.BigEndian.PutUint16(uint16(f.port)), 0, 0)
 	vni := []byte{byte(f.vni >> 16), byte(f.vni >> 8), byte(f.vni), 0}
-	v4 := f.addr.Is4()
-	list := []entry{{tunnelSet(table, v4), slices.Concat(f.addr.AsSlice(), port)}}
+	family := ipv6
+	if f.addr.Is4() {
+		family = ipv4
+	}
+	list := []entry{{tunnelSet(table, family), slices.Concat(f.addr.AsSlice(), port)}}
 	if f.guard {
 		list = append(list,
 			entry{vniSet(table), slices.Concat(port, vni)},
-			entry{senderSet(table, v4), slices.Concat(f.addr.AsSlice(), port, vni)})
+			entry{senderSet(table, family), slices.Concat(f.addr.AsSlice(), port, vni)})
 	}
 	return list
 }
@@ -109,7 +130,7 @@ func tryAddRules(ns netns.NsHandle, far farEnd) (bool, error) {
 	}
 	table = conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: rulesTable})
 	for _, set := range []*nftables.Set{
-		tunnelSet(table, true), tunnelSet(table, false), portSet(table), vniSet(table), senderSet(table, true), senderSet(table, false),
+		tunnelSet(table, ipv4), tunnelSet(table, ipv6), portSet(table), vniSet(table), senderSet(table, ipv4), senderSet(table, ipv6),
 	} {
 		if err := conn.AddSet(set, nil); err != nil {
 			return false, err
@@ -153,13 +174,11 @@ func removeRules(ns netns.NsHandle, far farEnd) error {
 
 func tryRemoveRules(conn *nftables.Conn, far farEnd) error {
 	table, err := findTable(conn)
-	switch {
-	case errors.Is(err, errNoNftables):
+	if errors.Is(err, errNoNftables) || err == nil && table == nil {
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return err
-	case table == nil:
-		return nil
 	}
 	count, err := countTunnels(conn, table)
 	if err != nil {
@@ -200,8 +219,8 @@ func tryRemoveRules(conn *nftables.Conn, far farEnd) error {
 func (f farEnd) onlyUserOfVNI(conn *nftables.Conn, table *nftables.Table) (bool, error) {
 	entries := f.entries(table)
 	tail, own := entries[1].key, entries[2].key
-	for _, v4 := range []bool{true, false} {
-		elements, err := conn.GetSetElements(senderSet(table, v4))
+	for _, family := range ipFamilies {
+		elements, err := conn.GetSetElements(senderSet(table, family))
 		if err != nil && !isNotFound(err) {
 			return false, fmt.Errorf("list senders in nftables: %w", err)
 		}
@@ -219,7 +238,7 @@ func (f farEnd) onlyUserOfVNI(conn *nftables.Conn, table *nftables.Table) (bool,
 func findTable(conn *nftables.Conn) (*nftables.Table, error) {
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
-		if unsupported(err) {
+		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || isNotFound(err) {
 			err = fmt.Errorf("%w: %w", errNoNftables, err)
 		}
 		return nil, err
@@ -232,45 +251,33 @@ func findTable(conn *nftables.Conn) (*nftables.Table, error) {
 	return nil, nil
 }
 
-func unsupported(err error) bool {
-	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || isNotFound(err)
-}
-
 // tunnelSet holds the other ends: (address, UDP port).
-func tunnelSet(table *nftables.Table, v4 bool) *nftables.Set {
-	return concatSet(table, "tunnels", v4, nftables.TypeInetService)
+func tunnelSet(table *nftables.Table, family ipFamily) *nftables.Set {
+	return newSet(table, "tunnels"+family.suffix, family.addr, nftables.TypeInetService)
 }
 
 // senderSet holds who may send: (address, UDP port, VNI).
-func senderSet(table *nftables.Table, v4 bool) *nftables.Set {
-	return concatSet(table, "senders", v4, nftables.TypeInetService, nftables.TypeMark)
+func senderSet(table *nftables.Table, family ipFamily) *nftables.Set {
+	return newSet(table, "senders"+family.suffix, family.addr, nftables.TypeInetService, nftables.TypeMark)
 }
 
 // vniSet holds the guarded tunnels: (UDP port, VNI). Programs other than ours may
 // use the same port.
 func vniSet(table *nftables.Table) *nftables.Set {
-	return &nftables.Set{
-		Table: table, Name: "vnis", Concatenation: true,
-		KeyType:      nftables.MustConcatSetType(nftables.TypeInetService, nftables.TypeMark),
-		KeyByteOrder: binaryutil.BigEndian,
-	}
+	return newSet(table, "vnis", nftables.TypeInetService, nftables.TypeMark)
 }
 
 // portSet holds the UDP ports that a guarded tunnel has, or had.
 func portSet(table *nftables.Table) *nftables.Set {
-	return &nftables.Set{Table: table, Name: "ports", KeyType: nftables.TypeInetService, KeyByteOrder: binaryutil.BigEndian}
+	return newSet(table, "ports", nftables.TypeInetService)
 }
 
-func concatSet(table *nftables.Table, name string, v4 bool, rest ...nftables.SetDatatype) *nftables.Set {
-	name, addr := name+"6", nftables.TypeIP6Addr
-	if v4 {
-		name, addr = strings.TrimSuffix(name, "6")+"4", nftables.TypeIPAddr
+func newSet(table *nftables.Table, name string, key ...nftables.SetDatatype) *nftables.Set {
+	set := &nftables.Set{Table: table, Name: name, KeyType: key[0], KeyByteOrder: binaryutil.BigEndian}
+	if len(key) > 1 {
+		set.Concatenation, set.KeyType = true, nftables.MustConcatSetType(key...)
 	}
-	return &nftables.Set{
-		Table: table, Name: name, Concatenation: true,
-		KeyType:      nftables.MustConcatSetType(append([]nftables.SetDatatype{addr}, rest...)...),
-		KeyByteOrder: binaryutil.BigEndian,
-	}
+	return set
 }
 
 // present reports whether the set has the element. A table of an earlier version
@@ -288,8 +295,8 @@ func (e entry) present(conn *nftables.Conn) (bool, error) {
 
 func countTunnels(conn *nftables.Conn, table *nftables.Table) (int, error) {
 	count := 0
-	for _, v4 := range []bool{true, false} {
-		elements, err := conn.GetSetElements(tunnelSet(table, v4))
+	for _, family := range ipFamilies {
+		elements, err := conn.GetSetElements(tunnelSet(table, family))
 		if err != nil {
 			return 0, fmt.Errorf("list tunnels in nftables: %w", err)
 		}
@@ -313,10 +320,14 @@ func addChain(conn *nftables.Conn, table *nftables.Table, name string, hook *nft
 // untrackedRules match UDP from (inbound) or to the other end of a tunnel.
 func untrackedRules(table *nftables.Table, inbound bool) [][]expr.Any {
 	var rules [][]expr.Any
-	for _, v4 := range []bool{true, false} {
+	for _, family := range ipFamilies {
+		address := family.source
+		if !inbound {
+			address += family.size
+		}
 		rules = append(rules, slices.Concat(
-			isUDP(v4), loadAddress(v4, inbound), loadPort(portRegister(v4)),
-			lookup(tunnelSet(table, v4)), []expr.Any{&expr.Notrack{}}))
+			isUDP(family), loadAddress(family, address), loadPort(family.next),
+			lookup(tunnelSet(table, family), false), []expr.Any{&expr.Notrack{}}))
 	}
 	return rules
 }
@@ -325,58 +336,35 @@ func untrackedRules(table *nftables.Table, inbound bool) [][]expr.Any {
 // the input hook, where IPv4 fragments have been reassembled. Of IPv6 packets the
 // first fragment is dropped unless it holds the VNI.
 func guardRules(table *nftables.Table) [][]expr.Any {
-	verdict := func(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
-	udp := []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: unix.NFT_REG_1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{unix.IPPROTO_UDP}},
-	}
+	accept, drop := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
+	udp := is(expr.MetaKeyL4PROTO, unix.IPPROTO_UDP)
 	port := loadPort(unix.NFT_REG32_00)
-	rules := [][]expr.Any{
-		slices.Concat(udp, port, []expr.Any{&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: portSet(table).Name, Invert: true}}, verdict(expr.VerdictAccept)),
-	}
-	for _, v4 := range []bool{true, false} {
+	rules := [][]expr.Any{slices.Concat(udp, port, lookup(portSet(table), true), accept)}
+	for _, family := range ipFamilies {
 		rules = append(rules, slices.Concat(
-			isUDP(v4), loadAddress(v4, true), loadPort(portRegister(v4)), loadVNI(portRegister(v4)+1),
-			lookup(senderSet(table, v4)), verdict(expr.VerdictAccept)))
+			isUDP(family), loadAddress(family, family.source), loadPort(family.next), loadVNI(family.next+1),
+			lookup(senderSet(table, family), false), accept))
 	}
 	return append(rules,
-		slices.Concat(udp, port, loadVNI(unix.NFT_REG32_01), []expr.Any{&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: vniSet(table).Name, Invert: true}}, verdict(expr.VerdictAccept)),
-		slices.Concat(udp, port, []expr.Any{&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: portSet(table).Name}}, verdict(expr.VerdictDrop)),
+		slices.Concat(udp, port, loadVNI(unix.NFT_REG32_01), lookup(vniSet(table), true), accept),
+		slices.Concat(udp, port, lookup(portSet(table), false), drop),
 	)
 }
 
-func isUDP(v4 bool) []expr.Any {
-	family := byte(unix.NFPROTO_IPV6)
-	if v4 {
-		family = unix.NFPROTO_IPV4
-	}
+func isUDP(family ipFamily) []expr.Any {
+	return slices.Concat(is(expr.MetaKeyNFPROTO, family.proto), is(expr.MetaKeyL4PROTO, unix.IPPROTO_UDP))
+}
+
+func is(key expr.MetaKey, value byte) []expr.Any {
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: unix.NFT_REG_1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{family}},
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: unix.NFT_REG_1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{unix.IPPROTO_UDP}},
+		&expr.Meta{Key: key, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{value}},
 	}
 }
 
-// loadAddress takes the source or the destination from the IP header (RFC 791,
-// RFC 8200) into the first registers.
-func loadAddress(v4, source bool) []expr.Any {
-	offset, size := uint32(24), uint32(16)
-	if v4 {
-		offset, size = 16, 4
-	}
-	if source {
-		offset -= size // the source precedes the destination
-	}
-	return []expr.Any{&expr.Payload{DestRegister: unix.NFT_REG32_00, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}}
-}
-
-// portRegister returns the register after an address.
-func portRegister(v4 bool) uint32 {
-	if v4 {
-		return unix.NFT_REG32_01
-	}
-	return unix.NFT_REG32_04
+// loadAddress takes the address at an offset of the IP header into the first registers.
+func loadAddress(family ipFamily, offset uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: unix.NFT_REG32_00, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: family.size}}
 }
 
 // loadPort takes the destination port from the UDP header (RFC 768).
@@ -390,6 +378,7 @@ func loadVNI(register uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 8 + 4, Len: 3}}
 }
 
-func lookup(set *nftables.Set) []expr.Any {
-	return []expr.Any{&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: set.Name}}
+// lookup looks for what is in the first registers: in the set or, inverted, outside of it.
+func lookup(set *nftables.Set, invert bool) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: set.Name, Invert: invert}}
 }

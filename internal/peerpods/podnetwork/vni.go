@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -127,9 +128,7 @@ func currentVNIs() (map[uint32]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the node's interfaces: %w", err)
 	}
-	vnis := map[uint32]bool{}
-	collectVNIs(vnis, links)
-	return vnis, nil
+	return vnisOf(links), nil
 }
 
 // addVNIs skips namespaces that cannot be entered: the kernel refuses a tunnel
@@ -144,14 +143,16 @@ func addVNIs(vnis map[uint32]bool, path string) {
 	}
 	defer ns.Close()
 	if links, err := ns.links(); err == nil {
-		collectVNIs(vnis, links)
+		maps.Copy(vnis, vnisOf(links))
 	}
 }
 
-func collectVNIs(vnis map[uint32]bool, links []netlink.Link) {
+func vnisOf(links []netlink.Link) map[uint32]bool {
+	vnis := map[uint32]bool{}
 	for _, link := range links {
 		if vxlan, ok := link.(*netlink.Vxlan); ok {
 			vnis[uint32(vxlan.VxlanId)] = true
 		}
 	}
+	return vnis
 }

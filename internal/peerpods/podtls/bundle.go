@@ -41,90 +41,91 @@ func NewBundle(serverName string, now time.Time) (*Bundle, error) {
 	if serverName == "" {
 		return nil, errors.New("a pod's certificate needs a server name")
 	}
-	ca, err := newAuthority(now)
+	notBefore := now.Add(-backdate)
+	ca, err := NewAuthority("pod authority", notBefore, notBefore.Add(validity))
 	if err != nil {
 		return nil, err
 	}
-	server, serverKey, err := ca.issue(serverName, []string{serverName}, x509.ExtKeyUsageServerAuth)
+	b := &Bundle{CAPEM: ca.PEM()}
+	b.ServerCertPEM, b.ServerKeyPEM, err = ca.Issue(&x509.Certificate{
+		Subject: subject(serverName), DNSNames: []string{serverName}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
 	if err != nil {
 		return nil, err
 	}
-	client, clientKey, err := ca.issue("agent-relay", nil, x509.ExtKeyUsageClientAuth)
-	if err != nil {
-		return nil, err
-	}
-	return &Bundle{
-		CAPEM:         certPEM(ca.cert.Raw),
-		ServerCertPEM: server, ServerKeyPEM: serverKey,
-		ClientCertPEM: client, ClientKeyPEM: clientKey,
-	}, nil
+	b.ClientCertPEM, b.ClientKeyPEM, err = ca.Issue(&x509.Certificate{
+		Subject: subject("agent-relay"), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return b, err
 }
 
-type authority struct {
+func subject(name string) pkix.Name {
+	return pkix.Name{Organization: []string{"outrigger"}, CommonName: name}
+}
+
+// Authority is a certificate authority whose key is kept nowhere.
+type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-func newAuthority(now time.Time) (*authority, error) {
+// NewAuthority makes an authority that is valid at these times, as is what it issues.
+func NewAuthority(name string, notBefore, notAfter time.Time) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
-	tmpl, err := template("pod authority", now.Add(-backdate))
+	tmpl := &x509.Certificate{
+		Subject: subject(name), NotBefore: notBefore, NotAfter: notAfter,
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	a := &Authority{cert: tmpl, key: key}
+	der, err := a.sign(tmpl, key)
 	if err != nil {
 		return nil, err
 	}
-	tmpl.IsCA = true
-	tmpl.MaxPathLenZero = true
-	tmpl.KeyUsage = x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		return nil, fmt.Errorf("signing the pod's authority: %w", err)
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		return nil, fmt.Errorf("reading the certificate of %q back: %w", name, err)
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("reading the pod's authority back: %w", err)
-	}
-	return &authority{cert: cert, key: key}, nil
+	return a, nil
 }
 
-func (a *authority) issue(name string, dns []string, usage x509.ExtKeyUsage) (certificate, key []byte, err error) {
+// PEM returns the authority's own certificate.
+func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
+
+// Issue makes a key and signs a certificate for it, whose names and extended usage are
+// those of tmpl. Both are PEM, the key PKCS#8.
+func (a *Authority) Issue(tmpl *x509.Certificate) (certificate, key []byte, err error) {
 	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a key: %w", err)
 	}
-	tmpl, err := template(name, a.cert.NotBefore)
+	tmpl.NotBefore, tmpl.NotAfter = a.cert.NotBefore, a.cert.NotAfter
+	tmpl.BasicConstraintsValid, tmpl.KeyUsage = true, x509.KeyUsageDigitalSignature
+	der, err := a.sign(tmpl, priv)
 	if err != nil {
 		return nil, nil, err
 	}
-	tmpl.DNSNames = dns
-	tmpl.KeyUsage = x509.KeyUsageDigitalSignature
-	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{usage}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &priv.PublicKey, a.key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("signing the certificate of %q: %w", name, err)
-	}
 	raw, err := x509.MarshalPKCS8PrivateKey(priv)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the key of %q: %w", name, err)
+		return nil, nil, fmt.Errorf("encoding the key of %q: %w", tmpl.Subject.CommonName, err)
 	}
-	return certPEM(der), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), nil
+	return encode("CERTIFICATE", der), encode("PRIVATE KEY", raw), nil
 }
 
-func template(name string, notBefore time.Time) (*x509.Certificate, error) {
+func (a *Authority) sign(tmpl *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, fmt.Errorf("making a serial number: %w", err)
 	}
-	return &x509.Certificate{
-		SerialNumber:          serial.Add(serial, big.NewInt(1)),
-		Subject:               pkix.Name{Organization: []string{"outrigger"}, CommonName: name},
-		NotBefore:             notBefore,
-		NotAfter:              notBefore.Add(validity),
-		BasicConstraintsValid: true,
-	}, nil
+	tmpl.SerialNumber = serial.Add(serial, big.NewInt(1))
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("signing the certificate of %q: %w", tmpl.Subject.CommonName, err)
+	}
+	return der, nil
 }
 
-func certPEM(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

@@ -5,8 +5,10 @@ package podtls
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -165,32 +167,25 @@ func ParseVersion(name string) (uint16, error) {
 // ParseCipherSuites reads IANA names. Suites that Go's library considers
 // insecure are refused.
 func ParseCipherSuites(names []string) ([]uint16, error) {
-	known := map[string]uint16{}
-	for _, suite := range tls.CipherSuites() {
-		known[suite.Name] = suite.ID
-	}
 	var ids []uint16
 	for _, name := range names {
-		id, ok := known[strings.TrimSpace(name)]
-		if !ok {
-			return nil, unknownSuite(name)
+		name = strings.TrimSpace(name)
+		named := func(suite *tls.CipherSuite) bool { return suite.Name == name }
+		i := slices.IndexFunc(tls.CipherSuites(), named)
+		switch {
+		case i >= 0:
+			ids = append(ids, tls.CipherSuites()[i].ID)
+		case slices.ContainsFunc(tls.InsecureCipherSuites(), named):
+			return nil, fmt.Errorf("TLS cipher suite %q is insecure: remove it", name)
+		default:
+			var known []string
+			for _, suite := range tls.CipherSuites() {
+				known = append(known, suite.Name)
+			}
+			return nil, fmt.Errorf("unknown TLS cipher suite %q: known are %s", name, strings.Join(known, ", "))
 		}
-		ids = append(ids, id)
 	}
 	return ids, nil
-}
-
-func unknownSuite(name string) error {
-	for _, suite := range tls.InsecureCipherSuites() {
-		if suite.Name == strings.TrimSpace(name) {
-			return fmt.Errorf("TLS cipher suite %q is insecure: remove it", name)
-		}
-	}
-	var names []string
-	for _, suite := range tls.CipherSuites() {
-		names = append(names, suite.Name)
-	}
-	return fmt.Errorf("unknown TLS cipher suite %q: known are %s", name, strings.Join(names, ", "))
 }
 
 // CheckCipherSuites refuses a choice of suites that would have no effect:
@@ -202,14 +197,28 @@ func CheckCipherSuites(minVersion uint16, suites []uint16) error {
 	return nil
 }
 
-func pool(pemBytes []byte) (*x509.CertPool, []*x509.Certificate, error) {
-	certs, err := parseCertificates(pemBytes)
-	if err != nil {
-		return nil, nil, err
-	}
+// pool reads every certificate of a PEM text. One that cannot be read is an error, where
+// x509.CertPool would skip it.
+func pool(text []byte) (*x509.CertPool, []*x509.Certificate, error) {
 	roots := x509.NewCertPool()
-	for _, cert := range certs {
+	var certs []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, nil, fmt.Errorf("certificate %d: %w", len(certs)+1, err)
+		}
+		certs = append(certs, cert)
 		roots.AddCert(cert)
+	}
+	if len(certs) == 0 {
+		return nil, nil, errors.New("no PEM certificate in it")
 	}
 	return roots, certs, nil
 }

@@ -168,7 +168,7 @@ func TestExpiredClient(t *testing.T) {
 func TestBundleContents(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	b := newBundle(t, "podvm-a", now)
-	certs, err := parseCertificates(b.ServerCertPEM)
+	_, certs, err := pool(b.ServerCertPEM)
 	if err != nil {
 		t.Fatal(err)
 	}

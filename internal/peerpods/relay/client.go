@@ -4,7 +4,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -18,6 +17,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
 )
 
@@ -66,11 +66,11 @@ func Ensure(ctx context.Context, o EnsureOptions) (*Client, error) {
 	if err := os.MkdirAll(filepath.Dir(o.Socket), 0o755); err != nil {
 		return nil, err
 	}
-	unlock, err := lock(ctx, o.Socket+".lock")
+	lock, err := statefile.Acquire(ctx, o.Socket+".lock")
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer lock.Release()
 	if client, err := dialAlive(ctx, o.Socket); err == nil {
 		return client, nil
 	}
@@ -88,30 +88,6 @@ func dialAlive(ctx context.Context, socket string) (*Client, error) {
 		return nil, err
 	}
 	return client, nil
-}
-
-// lock takes a file lock that ends with its holder.
-func lock(ctx context.Context, path string) (func(), error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { file.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			file.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		select {
-		case <-ctx.Done():
-			file.Close()
-			return nil, ctx.Err()
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }
 
 func start(ctx context.Context, o EnsureOptions) (*Client, error) {

@@ -76,16 +76,26 @@ func listenControl(ctx context.Context, socket string) (net.Listener, error) {
 		list, _ := other.List(ctx, &pb.ListRequest{})
 		return nil, fmt.Errorf("-socket %s: already served by process %d", socket, list.GetPid())
 	}
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("-socket: %w", err)
-	}
-	listener, err := net.Listen("unix", socket)
+	listener, err := listenUnix(socket)
 	if err != nil {
 		return nil, fmt.Errorf("-socket: %w", err)
 	}
-	if err := os.Chmod(socket, 0o600); err != nil {
+	return listener, nil
+}
+
+// listenUnix listens at a path, for this user alone, in place of a socket that nobody
+// serves any more.
+func listenUnix(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
 		listener.Close()
-		return nil, fmt.Errorf("-socket: %w", err)
+		return nil, err
 	}
 	return listener, nil
 }

@@ -3,6 +3,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/outrigger/outrigger/internal/peerpods/shim/guestspec"
+	"github.com/outrigger/outrigger/internal/peerpods/webhook/guestlimits"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -27,14 +30,7 @@ const (
 
 // wants lists the calls that intercept changes or logs.
 func wants(service, method []byte) bool {
-	if string(service) != agentService {
-		return false
-	}
-	switch string(method) {
-	case "CreateContainer", "CreateSandbox":
-		return true
-	}
-	return false
+	return string(service) == agentService && (string(method) == "CreateContainer" || string(method) == "CreateSandbox")
 }
 
 // intercept logs the beginnings of sandboxes and containers, without what may
@@ -76,4 +72,19 @@ func (s *sandbox) createContainer(argument []byte) ([]byte, error) {
 		return argument, nil
 	}
 	return proto.Marshal(&request)
+}
+
+// limit gives a container the limits that the webhook took out of its pod, as our own
+// shim does. Any shim passes the webhook's record on, whether it knows it or not, if the
+// runtime handler lets the annotation through. It reports whether anything changed.
+func limit(spec *agent.Spec) (bool, error) {
+	ann := spec.GetAnnotations()
+	// Both are annotations in which runtimes name a container.
+	name := cmp.Or(ann["io.kubernetes.cri.container-name"], ann["io.kubernetes.container.name"])
+	limits, err := guestlimits.Of(ann, name)
+	if err != nil || limits == (guestlimits.Limits{}) {
+		return false, err
+	}
+	guestspec.Limit(spec, limits)
+	return true, nil
 }

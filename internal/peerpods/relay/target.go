@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 const (
@@ -91,10 +92,8 @@ func (t *target) await(ctx context.Context) error {
 				return status.Errorf(codes.Unauthenticated, "%s: %v; the VM at this address is not the one that was booted, or its certificate was changed", t.address, err)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, pause) != nil {
 			return status.Errorf(codes.DeadlineExceeded, "the pod VM at %s did not answer: %v; %s", t.address, last, advice(last))
-		case <-time.After(pause):
 		}
 		attempt, pause = min(attempt*11/10, lastAttempt), min(pause*11/10, lastPause)
 	}
@@ -137,18 +136,11 @@ func (t *target) explain(conn net.Conn, err error) error {
 // dial connects for a client. The VM has answered before, so a failure is temporary
 // and is retried until ctx ends.
 func (t *target) dial(ctx context.Context) (net.Conn, error) {
-	pause := firstPause
-	for {
+	for pause := firstPause; ; pause = min(pause*2, lastPause) {
 		conn, err := t.connect(ctx)
-		if err == nil {
-			return conn, nil
+		if err == nil || poll.Sleep(ctx, pause) != nil {
+			return conn, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(pause):
-		}
-		pause = min(pause*2, lastPause)
 	}
 }
 

@@ -16,8 +16,12 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/peerpods/shim/guestspec"
+	"github.com/outrigger/outrigger/internal/peerpods/webhook/guestlimits"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
+
+// keyContainerName is the annotation that names a container within its pod.
+const keyContainerName = "io.kubernetes.cri.container-name"
 
 // undoTimeout bounds the clean-up after a Create that failed.
 const undoTimeout = 2 * time.Minute
@@ -27,7 +31,11 @@ func (s *Service) Create(ctx context.Context, req *taskapi.CreateTaskRequest) (*
 	if err := s.reserve(req.ID); err != nil {
 		return nil, err
 	}
-	defer s.release(req.ID)
+	defer func() {
+		s.mu.Lock()
+		delete(s.coming, req.ID)
+		s.mu.Unlock()
+	}()
 	began := time.Now()
 	c, err := s.create(ctx, req)
 	if err != nil {
@@ -50,12 +58,6 @@ func (s *Service) reserve(id string) error {
 	}
 	s.coming[id] = true
 	return nil
-}
-
-func (s *Service) release(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.coming, id)
 }
 
 func (s *Service) create(ctx context.Context, req *taskapi.CreateTaskRequest) (*container, error) {
@@ -82,11 +84,6 @@ func (s *Service) create(ctx context.Context, req *taskapi.CreateTaskRequest) (*
 		}
 		return nil, err
 	}
-	s.add(c)
-	return c, nil
-}
-
-func (s *Service) add(c *container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all[c.id] = c
@@ -94,6 +91,7 @@ func (s *Service) add(c *container) {
 		s.vm = c.vm
 		go s.watch(c.vm)
 	}
+	return c, nil
 }
 
 // sandboxFor brings up the VM for the container that owns it, and finds it for
@@ -153,13 +151,17 @@ func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest,
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := c.applyPodLimits(); err != nil {
+	limits, err := guestlimits.Of(c.vm.annotations, c.spec.Annotations[keyContainerName])
+	if err != nil {
 		return nil, nil, invalid(err)
 	}
 	rootfs := podclient.GuestRootfs(c.id)
 	spec := guestspec.Convert(c.spec, guestspec.Options{
 		Rootfs: rootfs, Mounts: mounts.mounts, Annotations: c.agentAnnotations(), NoSeccomp: c.vm.config.Runtime.DisableGuestSeccomp,
 	})
+	if !c.ownsVM() && limits != (guestlimits.Limits{}) {
+		guestspec.Limit(spec, limits)
+	}
 	return &agent.CreateContainerRequest{
 		ContainerId: c.id, ExecId: c.id, OCI: spec, SandboxPidns: c.sharesPIDs(),
 		Storages: append([]*agent.Storage{podclient.PullStorage(image, rootfs, maps.Clone(spec.Annotations))}, mounts.storages...),

@@ -4,7 +4,10 @@ package shim
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,7 +37,8 @@ func (a *arguments) delete(ctx context.Context) (*taskapi.DeleteResponse, error)
 	if err != nil {
 		return nil, fmt.Errorf("what is known of sandbox %s: %w", a.id, err)
 	}
-	if r == nil && !isFirst(folder) {
+	// Only the container whose start started the shim has its process id in the bundle.
+	if _, err := os.Stat(filepath.Join(folder, pidFile)); r == nil && err != nil {
 		return resp, nil
 	}
 	killShim(folder, a.id)
@@ -45,13 +49,6 @@ func (a *arguments) delete(ctx context.Context) (*taskapi.DeleteResponse, error)
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
 	return resp, podclient.New(r.Socket).StopVM(ctx, r.Sandbox)
-}
-
-// isFirst reports whether the bundle is that of the container whose start started
-// the shim.
-func isFirst(folder string) bool {
-	_, err := os.Stat(filepath.Join(folder, pidFile))
-	return err == nil
 }
 
 // killShim kills the bundle's shim, if the process with its id still is that
@@ -70,4 +67,46 @@ func killShim(folder, id string) {
 	if len(args) > 4 && args[0] == Name && args[4] == id {
 		syscall.Kill(pid, syscall.SIGKILL)
 	}
+}
+
+// record is what `delete` needs to know of a sandbox whose shim has crashed.
+// It lies in the bundle, which containerd removes after that.
+type record struct {
+	Sandbox string `json:"sandbox"`
+	// Socket of the hypervisor service.
+	Socket string `json:"socket"`
+}
+
+const recordFile = "outrigger-sandbox.json"
+
+func (r record) write(bundle string) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(bundle, recordFile), data); err != nil {
+		return fmt.Errorf("noting the sandbox: %w", err)
+	}
+	return nil
+}
+
+// readRecord returns nil when the bundle is not a sandbox's.
+func readRecord(bundle string) (*record, error) {
+	data, err := os.ReadFile(filepath.Join(bundle, recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &record{}
+	return r, json.Unmarshal(data, r)
+}
+
+func replaceFile(path string, data []byte) error {
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
 }

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/api/events"
 	eventsapi "github.com/containerd/containerd/api/services/ttrpc/events/v1"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -53,10 +53,18 @@ func NewPublisher(address, namespace string, log *slog.Logger) *Publisher {
 
 // Publish queues an event of package containerd.events and does not wait.
 func (p *Publisher) Publish(event proto.Message) {
-	envelope, err := p.envelope(event)
+	name := proto.MessageName(event)
+	value, err := proto.Marshal(event)
+	if topics[name] == "" {
+		err = fmt.Errorf("no topic for %T", event)
+	}
 	if err != nil {
 		p.log.Error("an event was not published", "error", err)
 		return
+	}
+	envelope := &types.Envelope{
+		Timestamp: timestamppb.Now(), Namespace: p.namespace, Topic: topics[name],
+		Event: &anypb.Any{TypeUrl: string(name), Value: value}, // without a prefix, as containerd does
 	}
 	select {
 	case p.queue <- envelope:
@@ -65,45 +73,17 @@ func (p *Publisher) Publish(event proto.Message) {
 	}
 }
 
-// envelope names the type without a prefix, as containerd does.
-func (p *Publisher) envelope(event proto.Message) (*types.Envelope, error) {
-	name := topic(event)
-	if name == "" {
-		return nil, fmt.Errorf("no topic for %T", event)
-	}
-	value, err := proto.Marshal(event)
-	if err != nil {
-		return nil, err
-	}
-	return &types.Envelope{
-		Timestamp: timestamppb.Now(), Namespace: p.namespace, Topic: name,
-		Event: &anypb.Any{TypeUrl: string(proto.MessageName(event)), Value: value},
-	}, nil
-}
-
-// topic returns containerd's topic of an event.
-func topic(event proto.Message) string {
-	switch event.(type) {
-	case *events.TaskCreate:
-		return "/tasks/create"
-	case *events.TaskStart:
-		return "/tasks/start"
-	case *events.TaskOOM:
-		return "/tasks/oom"
-	case *events.TaskExit:
-		return "/tasks/exit"
-	case *events.TaskDelete:
-		return "/tasks/delete"
-	case *events.TaskExecAdded:
-		return "/tasks/exec-added"
-	case *events.TaskExecStarted:
-		return "/tasks/exec-started"
-	case *events.TaskPaused:
-		return "/tasks/paused"
-	case *events.TaskResumed:
-		return "/tasks/resumed"
-	}
-	return ""
+// topics are containerd's topics of events.
+var topics = map[protoreflect.FullName]string{
+	"containerd.events.TaskCreate":      "/tasks/create",
+	"containerd.events.TaskStart":       "/tasks/start",
+	"containerd.events.TaskOOM":         "/tasks/oom",
+	"containerd.events.TaskExit":        "/tasks/exit",
+	"containerd.events.TaskDelete":      "/tasks/delete",
+	"containerd.events.TaskExecAdded":   "/tasks/exec-added",
+	"containerd.events.TaskExecStarted": "/tasks/exec-started",
+	"containerd.events.TaskPaused":      "/tasks/paused",
+	"containerd.events.TaskResumed":     "/tasks/resumed",
 }
 
 func (p *Publisher) run() {

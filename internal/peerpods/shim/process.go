@@ -3,6 +3,7 @@
 package shim
 
 import (
+	"cmp"
 	"sync"
 	"syscall"
 	"time"
@@ -31,7 +32,7 @@ type process struct {
 	mu     sync.Mutex
 	status task.Status
 	run    *podclient.Process // nil before the start
-	stdio  *stdio             // nil before the start
+	stdio  *stdio             // without streams before the start
 	code   uint32
 	at     time.Time
 	killed syscall.Signal
@@ -40,16 +41,11 @@ type process struct {
 }
 
 func newProcess(container, exec string, p paths) *process {
-	return &process{container: container, exec: exec, paths: p, status: task.Status_CREATED, exited: make(chan struct{})}
+	return &process{container: container, exec: exec, paths: p, status: task.Status_CREATED, stdio: &stdio{}, exited: make(chan struct{})}
 }
 
 // id returns the process's id in events.
-func (p *process) id() string {
-	if p.exec != "" {
-		return p.exec
-	}
-	return p.container
-}
+func (p *process) id() string { return cmp.Or(p.exec, p.container) }
 
 func (p *process) state() task.Status {
 	p.mu.Lock()
@@ -93,9 +89,7 @@ func (p *process) closeStdin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noMore = true
-	if p.stdio != nil {
-		p.stdio.CloseStdin()
-	}
+	p.stdio.CloseStdin()
 }
 
 func (p *process) running() (*podclient.Process, error) {
@@ -111,20 +105,18 @@ func (p *process) running() (*podclient.Process, error) {
 }
 
 // abandon gives unread output a limit, see [stdio.Abandon].
-func (p *process) abandon(after time.Duration) {
+func (p *process) abandon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stdio != nil {
-		p.stdio.Abandon(after)
-	}
+	p.stdio.Abandon(outputPatience)
 }
 
 // kill remembers a deadly signal, whose status is known without the guest.
 func (p *process) kill(sig syscall.Signal) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.killed = sig
-	p.mu.Unlock()
-	p.abandon(outputPatience)
+	p.stdio.Abandon(outputPatience)
 }
 
 // exit records the end, once, and publishes its event before it wakes any
@@ -136,9 +128,7 @@ func (p *process) exit(code uint32, tell func(at *timestamppb.Timestamp)) {
 		return
 	}
 	p.status, p.code, p.at = task.Status_STOPPED, code, time.Now()
-	if p.stdio != nil {
-		p.stdio.Finish()
-	}
+	p.stdio.Finish()
 	tell(timestamppb.New(p.at))
 	close(p.exited)
 }
@@ -147,9 +137,7 @@ func (p *process) exit(code uint32, tell func(at *timestamppb.Timestamp)) {
 func (p *process) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stdio != nil {
-		p.stdio.Close()
-	}
+	p.stdio.Close()
 }
 
 // result returns exit status and time; both are zero before the exit.
@@ -166,11 +154,12 @@ func (p *process) result() (uint32, *timestamppb.Timestamp) {
 func (p *process) setPaused(paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case paused && p.status == task.Status_RUNNING:
-		p.status = task.Status_PAUSED
-	case !paused && p.status == task.Status_PAUSED:
-		p.status = task.Status_RUNNING
+	from, to := task.Status_RUNNING, task.Status_PAUSED
+	if !paused {
+		from, to = to, from
+	}
+	if p.status == from {
+		p.status = to
 	}
 }
 

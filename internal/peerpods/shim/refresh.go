@@ -13,6 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // dataLink is the symlink that the kubelet exchanges when a volume changes:
@@ -108,25 +109,20 @@ func (r *refresher) run(ctx context.Context) {
 	}
 }
 
+// copy copies until nothing vanished meanwhile: the kubelet removes the old version right
+// after it has exchanged the link. Names sort so that the new folder is in the guest
+// before the link to it.
 func (r *refresher) copy(ctx context.Context, v volume) {
-	if err := copyVolume(ctx, r.pod, v); err != nil && ctx.Err() == nil {
+	var err error
+	for range 5 {
+		if err = r.pod.CopyFile(ctx, v.host, v.guest); err == nil {
+			return
+		}
+		if r.pod.Err() != nil || poll.Sleep(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+	}
+	if ctx.Err() == nil {
 		r.log.Warn("a changed volume did not reach the pod's VM", "volume", v.host, "error", err)
 	}
-}
-
-// copyVolume copies until nothing vanished meanwhile: the kubelet removes the
-// old version right after it has exchanged the link. Names sort so that the
-// new folder is in the guest before the link to it.
-func copyVolume(ctx context.Context, pod *podclient.Pod, v volume) (err error) {
-	for range 5 {
-		if err = pod.CopyFile(ctx, v.host, v.guest); err == nil || pod.Err() != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	return err
 }

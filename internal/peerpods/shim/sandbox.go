@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/peerpods/shim/portforward"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // sandbox is the pod's VM.
@@ -59,8 +60,12 @@ func (s *Service) bringUp(ctx context.Context, b *bundle, options *anypb.Any) (*
 	}
 	client := &podclient.Client{Socket: config.Hypervisor.Remote.Socket, Logger: s.log}
 	pod, err := client.Create(ctx, spec)
+	var failed *podclient.StartError
+	if errors.As(err, &failed) && len(failed.Console) > 0 {
+		s.log.Error("end of the console of the VM that did not come up", "console", string(failed.Console))
+	}
 	if err != nil {
-		return nil, s.explain(err)
+		return nil, err
 	}
 	return &sandbox{
 		config: config, client: client, pod: pod, log: s.log, annotations: b.spec.Annotations, ports: s.forwardPorts(b.netns()),
@@ -81,15 +86,6 @@ func (s *Service) forwardPorts(netns string) *portforward.Forwarder {
 	return f
 }
 
-// explain logs the end of the console of a VM that failed to start.
-func (s *Service) explain(err error) error {
-	var failed *podclient.StartError
-	if errors.As(err, &failed) && len(failed.Console) > 0 {
-		s.log.Error("end of the console of the VM that did not come up", "console", string(failed.Console))
-	}
-	return err
-}
-
 // stop removes the VM, once; it retries while the hypervisor service is
 // unreachable, since a VM that nobody stops costs money.
 func (v *sandbox) stop(ctx context.Context) error {
@@ -98,10 +94,7 @@ func (v *sandbox) stop(ctx context.Context) error {
 		v.stopErr = v.pod.Stop(ctx)
 		deadline := time.Now().Add(seconds(v.config.Outrigger.StopTimeout))
 		for unreachable(v.stopErr) && time.Now().Before(deadline) && ctx.Err() == nil {
-			select {
-			case <-time.After(500 * time.Millisecond):
-			case <-ctx.Done():
-			}
+			poll.Sleep(ctx, 500*time.Millisecond)
 			v.stopErr = v.client.StopVM(ctx, v.pod.ID())
 		}
 	})
@@ -132,7 +125,7 @@ func (s *Service) watch(vm *sandbox) {
 	}
 	for _, c := range s.containers() {
 		for _, p := range c.processes() {
-			p.abandon(outputPatience)
+			p.abandon()
 		}
 	}
 }

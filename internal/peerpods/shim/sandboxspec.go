@@ -3,7 +3,9 @@
 package shim
 
 import (
+	"cmp"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -27,11 +29,8 @@ const (
 // podSpec returns what VM the sandbox container asks for.
 func (c *Config) podSpec(b *bundle) (podclient.PodSpec, error) {
 	spec := podclient.PodSpec{
-		ID: b.id, Name: b.annotation(keysName), Namespace: b.annotation(keysNamespace), UID: b.annotation([]string{"io.kubernetes.cri.sandbox-uid"}),
+		ID: b.id, Name: cmp.Or(b.annotation(keysName), b.id), Namespace: b.annotation(keysNamespace), UID: b.spec.Annotations["io.kubernetes.cri.sandbox-uid"],
 		Netns: b.netns(), Hostname: b.spec.Hostname, StartTimeout: seconds(c.Hypervisor.Remote.Timeout),
-	}
-	if spec.Name == "" {
-		spec.Name = b.id
 	}
 	for _, fill := range []func(*bundle, *podclient.PodSpec) error{c.fillAnnotations, c.fillSize, fillPolicy, fillMounts} {
 		if err := fill(b, &spec); err != nil {
@@ -59,41 +58,23 @@ func (c *Config) fillAnnotations(b *bundle, spec *podclient.PodSpec) error {
 
 // fillSize adds the pod's limits to what its annotations ask for.
 func (c *Config) fillSize(b *bundle, spec *podclient.PodSpec) error {
-	vcpus, err := number(spec.Annotations, hypervisorPrefix+"default_vcpus", c.Hypervisor.Remote.VCPUs)
-	if err != nil {
-		return err
+	var wrong error
+	read := func(ann map[string]string, key string, otherwise float64) float64 {
+		n, err := number(ann, key, otherwise)
+		wrong = errors.Join(wrong, err)
+		return n
 	}
-	memory, err := number(spec.Annotations, hypervisorPrefix+"default_memory", float64(c.Hypervisor.Remote.MemoryMiB))
-	if err != nil {
-		return err
-	}
+	vcpus := read(spec.Annotations, hypervisorPrefix+"default_vcpus", c.Hypervisor.Remote.VCPUs)
+	memory := read(spec.Annotations, hypervisorPrefix+"default_memory", float64(c.Hypervisor.Remote.MemoryMiB))
 	if c.Runtime.StaticSizing {
-		cpu, mib, err := podLimits(b.spec.Annotations)
-		if err != nil {
-			return err
+		if quota, period := read(b.spec.Annotations, keyCPUQuota, 0), read(b.spec.Annotations, keyCPUPeriod, 0); quota > 0 && period > 0 {
+			vcpus += quota / period
 		}
-		vcpus, memory = vcpus+cpu, memory+mib
+		memory += max(read(b.spec.Annotations, keyMemory, 0), 0) / (1 << 20)
 	}
 	spec.Annotations[hypervisorPrefix+"default_vcpus"] = strconv.Itoa(int(math.Ceil(vcpus)))
 	spec.Annotations[hypervisorPrefix+"default_memory"] = strconv.Itoa(int(math.Ceil(memory)))
-	return nil
-}
-
-// podLimits returns the limits in CPUs and MiB; 0 means no limit.
-func podLimits(ann map[string]string) (cpus, mib float64, err error) {
-	quota, err := number(ann, keyCPUQuota, 0)
-	if err != nil {
-		return 0, 0, err
-	}
-	period, err := number(ann, keyCPUPeriod, 0)
-	if err != nil {
-		return 0, 0, err
-	}
-	if quota > 0 && period > 0 {
-		cpus = quota / period
-	}
-	memory, err := number(ann, keyMemory, 0)
-	return cpus, max(memory, 0) / (1 << 20), err
+	return wrong
 }
 
 func number(ann map[string]string, key string, otherwise float64) (float64, error) {

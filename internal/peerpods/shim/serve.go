@@ -15,6 +15,7 @@ import (
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/version"
 )
@@ -90,4 +91,36 @@ func terminateOnSignal(log *slog.Logger, s *Service) {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	log.Warn("received a signal: removing the pod's VM", "signal", (<-signals).String())
 	s.Terminate()
+}
+
+// logFIFO is in the bundle; containerd reads it and writes what comes to its
+// own log.
+const logFIFO = "log"
+
+// fifo drops what nobody takes: a log must never hold up a pod. A reader that
+// comes back after containerd's restart gets what still is in the pipe.
+type fifo int
+
+func (f fifo) Write(data []byte) (int, error) {
+	if _, err := unix.Write(int(f), data); err != nil && err != unix.EAGAIN {
+		return 0, err
+	}
+	return len(data), nil
+}
+
+// openLog opens containerd's FIFO for both directions, so that writes do not
+// fail while containerd is down. A panic's trace goes there as well.
+func openLog(debug bool) (*slog.Logger, error) {
+	fd, err := unix.Open(logFIFO, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("containerd's log FIFO %q in the bundle: %w", logFIFO, err)
+	}
+	if err := unix.Dup3(fd, 2, 0); err != nil {
+		return nil, fmt.Errorf("standard error to the log: %w", err)
+	}
+	level := slog.LevelInfo
+	if debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(fifo(fd), &slog.HandlerOptions{Level: level})), nil
 }

@@ -1,17 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package shim is a containerd runtime v2 shim whose containers run in a VM
+// that a remote hypervisor service makes: what the Kata shim does with
+// hypervisor "remote", over package podclient.
+//
+// There is one process per pod. containerd's CRI plugin creates the pause
+// container first, which brings the VM up, and the others after it; when the
+// pause container ends the VM goes away. The process outlives containerd: it
+// serves a socket of its own and holds both ends of what containerd may drop.
+//
+// Main is the whole program, Service the task service.
 package shim
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types/task"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/version"
 )
 
 // Options of a service.
@@ -95,27 +112,13 @@ func (c *container) process(exec string) (*process, error) {
 func (c *container) processes() []*process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := []*process{c.init}
-	for _, p := range c.execs {
-		list = append(list, p)
-	}
-	return list
+	return append(slices.Collect(maps.Values(c.execs)), c.init)
 }
 
 func (s *Service) containers() []*container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []*container
-	for _, c := range s.all {
-		list = append(list, c)
-	}
-	return list
-}
-
-func (s *Service) forget(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, id)
+	return slices.Collect(maps.Values(s.all))
 }
 
 // Shutdown ends the shim if it has no containers any more; containerd asks for
@@ -133,4 +136,65 @@ func (s *Service) Shutdown(context.Context, *taskapi.ShutdownRequest) (*emptypb.
 // Checkpoint returns an error: it is not possible.
 func (s *Service) Checkpoint(context.Context, *taskapi.CheckpointTaskRequest) (*emptypb.Empty, error) {
 	return nil, unimplemented("Checkpoint")
+}
+
+// State returns what is known of a process, without asking the guest.
+func (s *Service) State(_ context.Context, req *taskapi.StateRequest) (*taskapi.StateResponse, error) {
+	c, p, err := s.process(req.ID, req.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	code, at := p.result()
+	return &taskapi.StateResponse{
+		ID: c.id, ExecID: p.exec, Bundle: c.path, Pid: pid(), Status: p.state(),
+		Stdin: p.paths.stdin, Stdout: p.paths.stdout, Stderr: p.paths.stderr, Terminal: p.paths.terminal,
+		ExitStatus: code, ExitedAt: at,
+	}, nil
+}
+
+// Pids returns one for the whole container, see pid.
+func (s *Service) Pids(_ context.Context, req *taskapi.PidsRequest) (*taskapi.PidsResponse, error) {
+	if _, err := s.container(req.ID); err != nil {
+		return nil, err
+	}
+	return &taskapi.PidsResponse{Processes: []*task.ProcessInfo{{Pid: pid()}}}, nil
+}
+
+// Connect implements containerd's first call after a restart.
+func (s *Service) Connect(_ context.Context, req *taskapi.ConnectRequest) (*taskapi.ConnectResponse, error) {
+	resp := &taskapi.ConnectResponse{ShimPid: pid(), Version: version.Version}
+	if _, err := s.container(req.ID); err == nil {
+		resp.TaskPid = pid()
+	}
+	return resp, nil
+}
+
+// containerd acts on the codes of these errors.
+
+func notFound(format string, args ...any) error {
+	return status.Errorf(codes.NotFound, format, args...)
+}
+
+func failedPrecondition(format string, args ...any) error {
+	return status.Errorf(codes.FailedPrecondition, format, args...)
+}
+
+func alreadyExists(format string, args ...any) error {
+	return status.Errorf(codes.AlreadyExists, format, args...)
+}
+
+func invalid(err error) error { return status.Error(codes.InvalidArgument, err.Error()) }
+
+func unimplemented(what string) error {
+	return status.Error(codes.Unimplemented, what+": a pod in a VM has no checkpoints")
+}
+
+// wire keeps the code that an error has deeper down, e.g. ResourceExhausted of
+// the hypervisor service, with the whole text.
+func wire(err error) error {
+	var coded interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &coded) {
+		return status.Error(coded.GRPCStatus().Code(), err.Error())
+	}
+	return err
 }

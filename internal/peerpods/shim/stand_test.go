@@ -26,7 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/outrigger/outrigger/internal/peerpods/podclient/fakeagent"
+	"github.com/outrigger/outrigger/test/fakeagent"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

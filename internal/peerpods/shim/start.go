@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/peerpods/shim/guestspec"
 )
 
@@ -48,7 +47,12 @@ func (c *container) start(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	run, err := c.startInGuest(ctx, p)
+	run := c.guest.Process
+	if p.exec == "" {
+		err = c.guest.Start(ctx)
+	} else {
+		run, err = c.guest.ExecProcess(ctx, p.exec, p.spec)
+	}
 	if err != nil {
 		streams.Close()
 		return err
@@ -60,13 +64,6 @@ func (c *container) start(ctx context.Context, p *process) error {
 		run.CloseStdin(ctx)
 	}
 	return nil
-}
-
-func (c *container) startInGuest(ctx context.Context, p *process) (*podclient.Process, error) {
-	if p.exec == "" {
-		return c.guest.Process, c.guest.Start(ctx)
-	}
-	return c.guest.ExecProcess(ctx, p.exec, p.spec)
 }
 
 // follow waits for the end of a process and reports it.

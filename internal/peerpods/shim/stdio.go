@@ -16,7 +16,8 @@ import (
 
 // stdio are the FIFOs of a process, whose other ends containerd or its client
 // holds. Both may go away and come back: so the shim keeps a reader of what it
-// writes and a writer of what it reads.
+// writes and a writer of what it reads. Streams that are not wanted are nil, which the
+// methods of os.File take for closed.
 type stdio struct {
 	stdin, stdout, stderr *os.File
 
@@ -99,20 +100,16 @@ func (s *stdio) streams() podclient.IO {
 func (s *stdio) CloseStdin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.hold != nil {
-		s.hold.Close()
-		s.hold = nil
-	}
+	s.hold.Close()
+	s.hold = nil
 }
 
 // Abandon makes writes that nobody reads fail after a while, since a process
 // counts as running until its output is out.
 func (s *stdio) Abandon(after time.Duration) {
-	for _, f := range []*os.File{s.stdout, s.stderr} {
-		if f != nil {
-			f.SetWriteDeadline(time.Now().Add(after))
-		}
-	}
+	deadline := time.Now().Add(after)
+	s.stdout.SetWriteDeadline(deadline)
+	s.stderr.SetWriteDeadline(deadline)
 }
 
 // Finish ends the streams of a process that has ended; readers see the end of
@@ -121,23 +118,18 @@ func (s *stdio) Abandon(after time.Duration) {
 func (s *stdio) Finish() {
 	s.stopStdin()
 	for _, f := range []*os.File{s.stdout, s.stderr} {
-		if f == nil {
-			continue
-		}
 		if unread(f) == 0 {
 			f.Close()
-			continue
+		} else {
+			go closeWhenRead(f)
 		}
-		go closeWhenRead(f)
 	}
 }
 
 // stopStdin closes the reader first: its end must not be taken for that of the
 // input.
 func (s *stdio) stopStdin() {
-	if s.stdin != nil {
-		s.stdin.Close()
-	}
+	s.stdin.Close()
 	s.CloseStdin()
 }
 
@@ -149,7 +141,7 @@ func closeWhenRead(f *os.File) {
 	f.Close()
 }
 
-// unread returns how many bytes are in the pipe; 0 once f is closed.
+// unread returns how many bytes are in the pipe; 0 once f is closed, or if it is nil.
 func unread(f *os.File) (n int) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -164,9 +156,6 @@ func unread(f *os.File) (n int) {
 // Close ends the streams at once; a second time is harmless.
 func (s *stdio) Close() {
 	s.stopStdin()
-	for _, f := range []*os.File{s.stdout, s.stderr} {
-		if f != nil {
-			f.Close()
-		}
-	}
+	s.stdout.Close()
+	s.stderr.Close()
 }

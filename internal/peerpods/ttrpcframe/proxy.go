@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Interceptor may change the argument of a request. If it fails, the caller gets the
@@ -63,20 +65,13 @@ func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 	upErr := p.requests(ctx, client, server, toClient)
 	if upErr == nil && closeWrite(server) {
 		// The client sends no more, but replies may be on their way to it.
-		p.linger(ctx)
+		poll.Sleep(ctx, cmp.Or(p.Linger, defaultLinger))
 	}
 	cancel()
 	client.Close()
 	server.Close()
 	wg.Wait()
 	return errors.Join(ignoreClosed(upErr), ignoreClosed(downErr))
-}
-
-// linger waits until the server has ended, or for the time of Linger.
-func (p *Proxy) linger(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Linger, defaultLinger))
-	defer cancel()
-	<-ctx.Done()
 }
 
 // requests forwards what the client sends. It returns nil at end of file.
@@ -178,4 +173,22 @@ func ignoreClosed(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Refuse answers every call that comes in on client with cause, until the
+// client hangs up or grace has passed, and closes client: the way to tell it
+// why there is nobody to talk to.
+func Refuse(client net.Conn, cause error, grace time.Duration) {
+	defer client.Close()
+	client.SetDeadline(time.Now().Add(grace))
+	reader, toClient := NewReader(bufio.NewReaderSize(client, requestBuffer)), &lockedWriter{w: client}
+	for {
+		frame, err := reader.Next()
+		if err != nil {
+			return
+		}
+		if frame.Type() == TypeRequest && toClient.replyError(frame.Stream(), cause) != nil {
+			return
+		}
+	}
 }

@@ -33,24 +33,22 @@ var ErrNone = errors.New("neither a kubeconfig nor a service account is here")
 // KUBECONFIG names, else as a pod of the cluster. ErrNone when neither is
 // there.
 func Config(getenv func(string) string) (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	switch path := getenv("KUBECONFIG"); {
-	case path != "":
-		config, err = fromFile(path)
+	if path := getenv("KUBECONFIG"); path != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {
 			return nil, fmt.Errorf("KUBECONFIG: %w", err)
 		}
-	case getenv("KUBERNETES_SERVICE_HOST") != "":
-		config, err = rest.InClusterConfig()
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, ErrNone
-		}
-		if err != nil {
-			return nil, fmt.Errorf("service account of this pod: %w", err)
-		}
-	default:
+		return config, nil
+	}
+	if getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return nil, ErrNone
+	}
+	config, err := rest.InClusterConfig()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("service account of this pod: %w", err)
 	}
 	return config, nil
 }
@@ -66,13 +64,9 @@ func NodeConfig(paths string) (*rest.Config, error) {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		return fromFile(path)
+		return clientcmd.BuildConfigFromFlags("", path)
 	}
 	return nil, nil
-}
-
-func fromFile(path string) (*rest.Config, error) {
-	return clientcmd.BuildConfigFromFlags("", path)
 }
 
 // api is a client of the API server's core group.
@@ -179,4 +173,63 @@ func unreachable(err error) bool {
 	}
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
+}
+
+// The parts of core/v1 objects that are read here. What is written is written
+// by patches, so the other parts stay as they are.
+
+type pod struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Spec     struct {
+		NodeName         string      `json:"nodeName"`
+		ImagePullSecrets []localName `json:"imagePullSecrets"`
+	} `json:"spec"`
+}
+
+type localName struct {
+	Name string `json:"name"`
+}
+
+type secret struct {
+	Type string            `json:"type"`
+	Data map[string][]byte `json:"data"`
+}
+
+type node struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Status   struct {
+		Capacity map[string]string `json:"capacity"`
+	} `json:"status"`
+}
+
+// event is a whole core/v1 Event.
+type event struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Metadata   metav1.ObjectMeta `json:"metadata"`
+
+	InvolvedObject objectReference `json:"involvedObject"`
+	Reason         string          `json:"reason"`
+	Message        string          `json:"message"`
+	Type           string          `json:"type"`
+	Source         eventSource     `json:"source"`
+	FirstTimestamp metav1.Time     `json:"firstTimestamp"`
+	LastTimestamp  metav1.Time     `json:"lastTimestamp"`
+	Count          int             `json:"count"`
+
+	ReportingComponent string `json:"reportingComponent"`
+	ReportingInstance  string `json:"reportingInstance"`
+}
+
+type objectReference struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+}
+
+type eventSource struct {
+	Component string `json:"component"`
+	Host      string `json:"host"`
 }

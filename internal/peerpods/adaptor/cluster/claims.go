@@ -17,24 +17,23 @@ import (
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // syncWorkers write PeerPods at the same time.
 const syncWorkers = 4
-
-// nodeLister lists the PeerPods of a node.
-type nodeLister interface {
-	OfNode(ctx context.Context, node string) ([]v1alpha1.PeerPod, error)
-}
 
 // tracker keeps the PeerPod of each sandbox of this node up to date. It is
 // level-triggered: a change only says that a PeerPod may be out of date, and
 // what is written depends on the sandbox's record alone.
 type tracker struct {
 	cluster  *Cluster
-	peerPods *claims.Claims
-	lister   nodeLister
+	api      *claims.REST
+	peerPods claims.Claims
 	queue    workqueue.TypedRateLimitingInterface[string]
+
+	// writing is held, by sandbox id, for writing its PeerPod.
+	writing keylock.Locks
 
 	mu    sync.Mutex
 	known map[string]*claim // by sandbox id
@@ -42,8 +41,8 @@ type tracker struct {
 
 // claim is the state of one sandbox's PeerPod.
 type claim struct {
-	// writing is a lock, a channel of capacity 1. It guards pp and lastError.
-	writing chan struct{}
+	// The sandbox's lock in tracker.writing guards pp and lastError.
+
 	// pp is the PeerPod as last seen; nil while there is none.
 	pp *v1alpha1.PeerPod
 	// lastError is the last error that was logged.
@@ -61,10 +60,10 @@ type claim struct {
 	createdOnce sync.Once
 }
 
-func newClaims(c *Cluster, peerPods *claims.Claims, lister nodeLister) *tracker {
+func newClaims(c *Cluster, api *claims.REST) *tracker {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](c.opts.MinRetry, c.opts.MaxRetry)
 	return &tracker{
-		cluster: c, peerPods: peerPods, lister: lister,
+		cluster: c, api: api, peerPods: claims.Claims{API: api},
 		queue: workqueue.NewTypedRateLimitingQueue(limiter),
 		known: map[string]*claim{},
 	}
@@ -109,7 +108,7 @@ func (c *tracker) track(rec adaptor.Record) *claim {
 	defer c.mu.Unlock()
 	cl := c.known[rec.ID]
 	if cl == nil {
-		cl = &claim{writing: make(chan struct{}, 1), created: make(chan struct{})}
+		cl = &claim{created: make(chan struct{})}
 		c.known[rec.ID] = cl
 	}
 	cl.rec, cl.outdated = rec, true
@@ -181,7 +180,7 @@ func (c *tracker) sync(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	unlock, err := cl.lock(ctx)
+	unlock, err := c.writing.Take(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -189,16 +188,6 @@ func (c *tracker) sync(ctx context.Context, id string) error {
 	err = c.cluster.noteReachable(c.write(ctx, cl))
 	c.logOnce(cl, err)
 	return err
-}
-
-// lock waits for the right to write the PeerPod; unlock gives it back.
-func (cl *claim) lock(ctx context.Context) (unlock func(), err error) {
-	select {
-	case cl.writing <- struct{}{}:
-		return func() { <-cl.writing }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 func (c *tracker) write(ctx context.Context, cl *claim) error {
@@ -222,16 +211,10 @@ func (c *tracker) write(ctx context.Context, cl *claim) error {
 		return err
 	}
 	cl.pp = pp
-	c.markWritten(cl, &rec, failed, stuck)
-	return nil
-}
-
-// markWritten records that this state has been written. The claim stays out of date
-// if it has changed since.
-func (c *tracker) markWritten(cl *claim, rec *adaptor.Record, failed, stuck *adaptor.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cl.outdated = cl.rec.Step != rec.Step || cl.failed != failed || cl.stuck != stuck
+	cl.outdated = cl.rec.Step != rec.Step || cl.failed != failed || cl.stuck != stuck // it may have changed since
+	return nil
 }
 
 func (c *tracker) create(ctx context.Context, cl *claim, rec adaptor.Record) error {
@@ -239,7 +222,12 @@ func (c *tracker) create(ctx context.Context, cl *claim, rec adaptor.Record) err
 	if err != nil {
 		return err
 	}
-	cl.pp, err = c.peerPods.Claim(ctx, c.cluster.claimOf(&rec, uid))
+	o := &c.cluster.opts
+	cl.pp, err = c.peerPods.Claim(ctx, claims.Claim{
+		Provider: o.Provider, Cluster: o.ClusterID, Node: o.NodeName,
+		SandboxID: rec.ID, Namespace: rec.PodNamespace, PodName: rec.PodName, PodUID: types.UID(uid),
+		InitdataDigest: rec.InitdataDigest,
+	})
 	if err != nil {
 		cl.pp = nil
 		return err
@@ -259,15 +247,11 @@ func (c *tracker) logOnce(cl *claim, err error) {
 		return
 	}
 	cl.lastError = err.Error()
-	rec := cl.record(&c.mu)
-	c.cluster.opts.Log.Warn("the sandbox's PeerPod cannot be written; retrying", "sandbox", rec.ID, "pod", rec.PodName, "namespace", rec.PodNamespace, "error", err)
+	c.mu.Lock()
+	rec := cl.rec
+	c.mu.Unlock()
+	c.cluster.opts.Log.Warn("the sandbox's PeerPod cannot be written; retrying", append(logAttrs(&rec), "error", err)...)
 	c.cluster.events.warn(&rec, reasonClaimFailed, "the instance could not be noted in a PeerPod: "+err.Error()+"; see whether the CRD peerpods.confidentialcontainers.org is installed and the adaptor's ClusterRole bound")
-}
-
-func (cl *claim) record(mu *sync.Mutex) adaptor.Record {
-	mu.Lock()
-	defer mu.Unlock()
-	return cl.rec
 }
 
 // podUID returns the UID of a sandbox's pod; empty when the cluster has no
@@ -284,14 +268,6 @@ func (c *Cluster) podUID(ctx context.Context, rec *adaptor.Record) (string, erro
 		return "", fmt.Errorf("look up pod %s/%s: %w", rec.PodNamespace, rec.PodName, err)
 	}
 	return string(p.Metadata.UID), nil
-}
-
-func (c *Cluster) claimOf(rec *adaptor.Record, uid string) claims.Claim {
-	return claims.Claim{
-		Provider: c.opts.Provider, Cluster: c.opts.ClusterID, Node: c.opts.NodeName,
-		SandboxID: rec.ID, Namespace: rec.PodNamespace, PodName: rec.PodName, PodUID: types.UID(uid),
-		Created: rec.Created, InitdataDigest: rec.InitdataDigest,
-	}
 }
 
 // changes returns what a sandbox's PeerPod should hold. It always includes the
@@ -313,7 +289,7 @@ func changes(rec *adaptor.Record, failed, stuck *adaptor.Change) []claims.Change
 		list = append(list, claims.Ready)
 	}
 	if failed != nil {
-		list = append(list, claims.Failed(failed.Step, failed.Err, "", failed.At))
+		list = append(list, claims.Failed(failed.Step, failed.Err, failed.At))
 	}
 	if stuck != nil {
 		list = append(list, claims.DeletionFailed(stuck.Err, stuck.At))
@@ -362,12 +338,12 @@ func (c *tracker) release(ctx context.Context, rec *adaptor.Record) error {
 	c.mu.Lock()
 	cl := c.known[rec.ID]
 	if cl == nil { // of an earlier process
-		cl = &claim{writing: make(chan struct{}, 1), created: make(chan struct{}), rec: *rec}
+		cl = &claim{created: make(chan struct{}), rec: *rec}
 		c.known[rec.ID] = cl
 	}
 	cl.released = true // from here on nobody creates the PeerPod again
 	c.mu.Unlock()
-	unlock, err := cl.lock(ctx)
+	unlock, err := c.writing.Take(ctx, rec.ID)
 	if err != nil {
 		return err
 	}
@@ -392,7 +368,7 @@ func (c *tracker) find(ctx context.Context, cl *claim, rec *adaptor.Record) (*v1
 	if cl.pp != nil {
 		return cl.pp, nil
 	}
-	pp, err := c.peerPods.API.Get(ctx, rec.PodNamespace, claims.Name(rec.PodName, rec.ID))
+	pp, err := c.api.Get(ctx, rec.PodNamespace, claims.Name(rec.PodName, rec.ID))
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,7 +73,7 @@ type happening struct {
 type series struct {
 	namespace, name string
 	count           int
-	first, last     time.Time
+	last            time.Time
 }
 
 // recorder writes Events one by one in the background, so that no sandbox waits
@@ -146,32 +144,16 @@ func describe(err error) string {
 	var step *adaptor.StepError
 	if errors.As(err, &step) {
 		text = fmt.Sprintf("step %s: %v", step.Step, step.Err)
-		end = quote(step.Console)
+		if step.Console != "" {
+			lines := strings.Split(strings.TrimSpace(step.Console), "\n")
+			lines = lines[max(0, len(lines)-quotedLines):]
+			end = "; the VM's console ends with: " + claims.Cut(strings.Join(lines, " | "), 300)
+		}
 	}
 	if hint := claims.Hint(err); hint != "" {
-		end = "; " + cut(hint, 300) + end
+		end = "; " + claims.Cut(hint, 300) + end
 	}
-	return cut(text, maxMessage-100-len(end)) + end
-}
-
-func quote(console string) string {
-	if console == "" {
-		return ""
-	}
-	lines := strings.Split(strings.TrimSpace(console), "\n")
-	lines = lines[max(0, len(lines)-quotedLines):]
-	return "; the VM's console ends with: " + cut(strings.Join(lines, " | "), 300)
-}
-
-func cut(text string, most int) string {
-	if text = strings.ToValidUTF8(text, "?"); len(text) <= most {
-		return text
-	}
-	text = text[:most-len("…")]
-	for !utf8.ValidString(text) {
-		text = text[:len(text)-1]
-	}
-	return text + "…"
+	return claims.Cut(text, maxMessage-100-len(end)) + end
 }
 
 func (r *recorder) warn(rec *adaptor.Record, reason, message string) {
@@ -184,7 +166,7 @@ func (r *recorder) emit(rec *adaptor.Record, kind, reason, message string) {
 		return
 	}
 	select {
-	case r.waiting <- happening{*rec, kind, reason, cut(message, maxMessage), r.cluster.opts.Now()}:
+	case r.waiting <- happening{*rec, kind, reason, claims.Cut(message, maxMessage), r.cluster.opts.Now()}:
 	default:
 		r.dropped.Add(1)
 	}
@@ -277,25 +259,21 @@ func (r *recorder) write(ctx context.Context, key, uid string, h happening) erro
 	if len(r.series) > maxSeries {
 		clear(r.series)
 	}
-	r.series[key] = &series{h.rec.PodNamespace, ev.Metadata.Name, 1, h.at, h.at}
+	r.series[key] = &series{h.rec.PodNamespace, ev.Metadata.Name, 1, h.at}
 	return nil
 }
 
 func (r *recorder) event(uid string, h happening) *event {
+	// The same for each attempt to write it, and not that of another Event.
+	name := fmt.Sprintf("%s.%x", claims.Cut(h.rec.PodName, 200), h.at.UnixNano())
 	node := r.cluster.opts.NodeName
 	return &event{
 		APIVersion: "v1", Kind: "Event",
-		Metadata:       metav1.ObjectMeta{Namespace: h.rec.PodNamespace, Name: eventName(h)},
+		Metadata:       metav1.ObjectMeta{Namespace: h.rec.PodNamespace, Name: name},
 		InvolvedObject: objectReference{"v1", "Pod", h.rec.PodNamespace, h.rec.PodName, uid},
 		Reason:         h.reason, Message: h.message, Type: h.kind,
 		Source:         eventSource{component, node},
 		FirstTimestamp: metav1.NewTime(h.at), LastTimestamp: metav1.NewTime(h.at), Count: 1,
 		ReportingComponent: component, ReportingInstance: node,
 	}
-}
-
-// eventName returns the name of an Event. It is the same for each attempt to write it
-// and differs from those of other Events.
-func eventName(h happening) string {
-	return fmt.Sprintf("%s.%x", cut(h.rec.PodName, 200), h.at.UnixNano())
 }

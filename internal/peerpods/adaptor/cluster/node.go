@@ -40,7 +40,10 @@ func (n *nodeResource) run(ctx context.Context) {
 	wait := n.cluster.opts.MinRetry
 	for {
 		if err := n.advertise(ctx); err != nil {
-			n.complain(err)
+			if !unreachable(err) && err.Error() != n.complaint {
+				n.complaint = err.Error()
+				n.cluster.opts.Log.Warn("the node does not advertise "+resourceName+"; it is tried again", "node", n.cluster.opts.NodeName, "error", err)
+			}
 			wait = min(2*wait, n.cluster.opts.MaxRetry)
 		} else {
 			n.complaint, wait = "", n.cluster.opts.Resync
@@ -53,14 +56,6 @@ func (n *nodeResource) run(ctx context.Context) {
 		}
 	}
 	n.withdraw()
-}
-
-func (n *nodeResource) complain(err error) {
-	if unreachable(err) || err.Error() == n.complaint {
-		return
-	}
-	n.complaint = err.Error()
-	n.cluster.opts.Log.Warn("the node does not advertise "+resourceName+"; it is tried again", "node", n.cluster.opts.NodeName, "error", err)
 }
 
 // advertise patches the node only if it differs.

@@ -36,7 +36,11 @@ func (c *Cluster) PullSecrets(ctx context.Context, rec adaptor.Record, room int)
 	}
 	var all []adaptor.RegistryAuth
 	for _, ref := range p.Spec.ImagePullSecrets {
-		auths, err := c.pullSecret(ctx, rec.PodNamespace, ref.Name)
+		var auths []adaptor.RegistryAuth
+		s, err := c.readSecret(ctx, rec.PodNamespace, ref.Name)
+		if err == nil {
+			auths, err = parsePullSecret(s)
+		}
 		if err != nil {
 			c.secretProblem(&rec, ref.Name, err)
 			continue
@@ -44,14 +48,6 @@ func (c *Cluster) PullSecrets(ctx context.Context, rec adaptor.Record, room int)
 		all = append(all, auths...)
 	}
 	return c.limitSize(&rec, all, room)
-}
-
-func (c *Cluster) pullSecret(ctx context.Context, namespace, name string) ([]adaptor.RegistryAuth, error) {
-	s, err := c.readSecret(ctx, namespace, name)
-	if err != nil {
-		return nil, err
-	}
-	return parsePullSecret(s)
 }
 
 // readSecret asks as each identity until one may.
@@ -146,10 +142,6 @@ func parsePullSecret(s *secret) ([]adaptor.RegistryAuth, error) {
 	default:
 		return nil, fmt.Errorf("%w: it is of type %q and has neither the key .dockerconfigjson nor .dockercfg", errFormat, s.Type)
 	}
-	return registryAuths(entries)
-}
-
-func registryAuths(entries map[string]dockerEntry) ([]adaptor.RegistryAuth, error) {
 	var auths []adaptor.RegistryAuth
 	for _, registry := range slices.Sorted(maps.Keys(entries)) {
 		entry := entries[registry]

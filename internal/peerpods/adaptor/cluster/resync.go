@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
@@ -26,7 +27,7 @@ func (c *tracker) resyncOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	began := time.Now()
-	list, err := c.lister.OfNode(ctx, c.cluster.opts.NodeName)
+	list, err := c.api.OfNode(ctx, c.cluster.opts.NodeName)
 	if c.cluster.noteReachable(err) != nil {
 		return
 	}
@@ -34,27 +35,19 @@ func (c *tracker) resyncOnce(ctx context.Context) {
 	for i := range list {
 		there[list[i].Spec.SandboxID] = &list[i]
 	}
-	for id, one := range c.tracked() {
+	c.mu.Lock()
+	known := maps.Clone(c.known)
+	maps.DeleteFunc(known, func(_ string, one *claim) bool { return one.released || one.outdated })
+	c.mu.Unlock()
+	for id, one := range known {
 		c.compare(ctx, id, one, there[id], began)
 	}
-}
-
-func (c *tracker) tracked() map[string]*claim {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := map[string]*claim{}
-	for id, one := range c.known {
-		if !one.released && !one.outdated {
-			all[id] = one
-		}
-	}
-	return all
 }
 
 // compare enqueues a PeerPod that differs from the one last seen. One that is
 // being deleted stays so: the controller removes its instance.
 func (c *tracker) compare(ctx context.Context, id string, one *claim, now *v1alpha1.PeerPod, listed time.Time) {
-	done, err := one.lock(ctx)
+	done, err := c.writing.Take(ctx, id)
 	if err != nil {
 		return
 	}

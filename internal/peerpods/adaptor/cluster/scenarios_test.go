@@ -16,12 +16,12 @@ import (
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/adaptortest"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/adaptortest"
 )
 
 // mostWrites is what one pod's life may cost the API server.

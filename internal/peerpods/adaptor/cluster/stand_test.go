@@ -22,11 +22,11 @@ import (
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/adaptortest"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/adaptortest"
 )
 
 // patience is how long a test waits for what must happen.

@@ -18,12 +18,12 @@ import (
 
 	"github.com/containerd/ttrpc"
 
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/adaptortest"
 	"github.com/outrigger/outrigger/internal/peerpods/relay"
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/adaptortest"
 )
 
 func shortDir(t *testing.T) string {

@@ -17,6 +17,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/intercept"
 )
 
 // latencies are the bounds, in seconds, of all histograms: from a local call to
@@ -183,4 +184,15 @@ func (c *serviceCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(servedDesc, carried.Sandboxes)
 	gauge(clientsDesc, carried.Clients)
 	gauge(callsDesc, carried.Calls)
+}
+
+// Provider returns p with its calls measured. It has the capabilities that p has;
+// ask for them with [provider.As].
+func (m *Metrics) Provider(p provider.Provider) provider.Provider {
+	return intercept.Provider(p, func(_ context.Context, call intercept.Call, next func() error) error {
+		began := time.Now()
+		err := next()
+		m.calls.WithLabelValues(m.provider, call.Method, classOf(err)).Observe(time.Since(began).Seconds())
+		return err
+	})
 }

@@ -20,12 +20,6 @@ type Cloud struct {
 	lists *lister
 }
 
-func newCloud(c *Clouds, s *slot) *Cloud {
-	cloud := &Cloud{Name: s.name, slot: s, owner: c}
-	cloud.lists = newLister(cloud)
-	return cloud
-}
-
 // CanList and CanGet say which capabilities the provider has.
 func (c *Cloud) CanList() bool { return has[provider.Lister](c) }
 

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package cloud holds the providers that the controller works with: several at
+// once, each by its name, configured from settings that may change at any
+// time, and each listed at most once per interval however many ask.
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
 )
 
@@ -60,21 +66,13 @@ func (o *Options) complete() {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
 	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
 	if o.NodeLabels == nil {
 		o.NodeLabels = func(context.Context) (map[string]string, error) { return nil, nil }
 	}
-	if o.CallTimeout == 0 {
-		o.CallTimeout = 2 * time.Minute
-	}
-	if o.ListInterval == 0 {
-		o.ListInterval = time.Second
-	}
-	if o.Retry == 0 {
-		o.Retry = 30 * time.Second
-	}
+	o.CallTimeout = cmp.Or(o.CallTimeout, 2*time.Minute)
+	o.ListInterval = cmp.Or(o.ListInterval, time.Second)
+	o.Retry = cmp.Or(o.Retry, 30*time.Second)
+	o.Log = cmp.Or(o.Log, slog.Default())
 	if o.Listed == nil {
 		o.Listed = func(string) {}
 	}
@@ -149,20 +147,11 @@ func (c *Clouds) Ready() <-chan struct{} { return c.ready }
 func (c *Clouds) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names := make([]string, 0, len(c.entries))
-	for name := range c.entries {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(c.entries))
 }
 
 // Default returns the name of the provider of PeerPods that name none.
-func (c *Clouds) Default() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.settings.provider()
-}
+func (c *Clouds) Default() string { return c.current().provider() }
 
 // Get returns the provider of that name; the empty one is the default.
 func (c *Clouds) Get(name string) (*Cloud, error) {
@@ -170,7 +159,7 @@ func (c *Clouds) Get(name string) (*Cloud, error) {
 		name = c.Default()
 	}
 	if name == "" {
-		return nil, fmt.Errorf("%w: the PeerPod names no provider and %s is not set in %s", provider.ErrInvalidArgument, defaultProvider, c.source())
+		return nil, fmt.Errorf("%w: the PeerPod names no provider and %s is not set in %s", provider.ErrInvalidArgument, defaultProvider, c.current().Source)
 	}
 	e, settings := c.entry(name), c.current()
 	e.mu.Lock()
@@ -183,8 +172,6 @@ func (c *Clouds) Get(name string) (*Cloud, error) {
 	}
 	return e.cloud, nil
 }
-
-func (c *Clouds) source() string { return c.current().Source }
 
 func (c *Clouds) current() Settings {
 	c.mu.Lock()
@@ -225,7 +212,8 @@ func (c *Clouds) open(e *entry, name string, settings Settings) {
 		}
 	}
 	if _, e.err = e.slot.configure(c.ctx, settings, &c.options); e.err == nil {
-		e.cloud = newCloud(c, e.slot)
+		e.cloud = &Cloud{Name: name, slot: e.slot, owner: c}
+		e.cloud.lists = &lister{cloud: e.cloud, ended: make(chan struct{})}
 	}
 }
 
@@ -243,4 +231,54 @@ func (c *Clouds) Close() error {
 		e.mu.Unlock()
 	}
 	return errors.Join(errs...)
+}
+
+// Settings are the keys of the ConfigMap and the Secret that the node's
+// adaptor has in its environment. Here they never get there.
+type Settings struct {
+	keys map[string]string
+	// Source says where they come from, for errors.
+	Source string
+}
+
+// NewSettings joins the keys; those of later maps win.
+func NewSettings(source string, keys ...map[string]string) Settings {
+	s := Settings{keys: map[string]string{}, Source: source}
+	for _, m := range keys {
+		maps.Copy(s.keys, m)
+	}
+	return s
+}
+
+// Get returns one key; empty when it is not there.
+func (s Settings) Get(key string) string { return s.keys[key] }
+
+// provider returns the provider of PeerPods that name none.
+func (s Settings) provider() string { return provider.Canonical(s.keys[defaultProvider]) }
+
+// values returns the settings that the provider's schema has; others belong to other
+// programs.
+func (s Settings) values(schema config.Schema) config.Values {
+	values := config.Values{}
+	for _, field := range schema.Fields {
+		if text := s.keys[field.Env]; field.Env != "" && text != "" {
+			values[field.Name] = text
+		}
+	}
+	return values
+}
+
+// pluginEnv returns the variables that say where a provider comes from. Only they may
+// also come from the process's environment, where the deployment puts them.
+func (s Settings) pluginEnv(getenv func(string) string) func(string) string {
+	settable := map[string]bool{}
+	for _, v := range plugin.Env() {
+		settable[v.Name] = true
+	}
+	return func(name string) string {
+		if text := s.keys[name]; settable[name] && text != "" {
+			return text
+		}
+		return getenv(name)
+	}
 }

@@ -72,8 +72,6 @@ type lister struct {
 	pause   time.Duration // after failures
 }
 
-func newLister(c *Cloud) *lister { return &lister{cloud: c, ended: make(chan struct{})} }
-
 // Latest returns the newest list, nil if there was none yet. The error is that
 // of the last attempt, which began at the returned time.
 func (c *Cloud) Latest() (*Snapshot, time.Time, error) {

@@ -32,11 +32,10 @@ type slot struct {
 	retiring sync.WaitGroup // connections not torn down yet
 }
 
-// connection is a provider with its users counted.
+// connection is a provider with its users, which come only while it is the current one.
 type connection struct {
 	provider provider.Provider
-	users    int
-	retired  bool
+	users    sync.WaitGroup
 }
 
 // load finds the provider. It is not configured yet.
@@ -132,26 +131,15 @@ func (s *slot) connected() bool {
 func (s *slot) replace(p provider.Provider) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.current
+	if old := s.current; old != nil {
+		s.retiring.Go(func() {
+			old.users.Wait()
+			old.provider.Teardown() // its error is about what nobody uses any more
+		})
+	}
 	s.current = nil
 	if p != nil {
 		s.current = &connection{provider: p}
-	}
-	if old != nil {
-		old.retired = true
-		s.retiring.Add(1)
-		s.settle(old)
-	}
-}
-
-// settle tears down a retired connection without users; the slot's lock is
-// held.
-func (s *slot) settle(c *connection) {
-	if c.retired && c.users == 0 {
-		go func() {
-			defer s.retiring.Done()
-			c.provider.Teardown() // its error is about what nobody uses any more
-		}()
 	}
 }
 
@@ -170,11 +158,6 @@ func (s *slot) use() (provider.Provider, func(), error) {
 	if c == nil {
 		return nil, nil, fmt.Errorf("provider %s: %w: it is not configured", s.name, provider.ErrUnavailable)
 	}
-	c.users++
-	return c.provider, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		c.users--
-		s.settle(c)
-	}, nil
+	c.users.Add(1)
+	return c.provider, c.users.Done, nil
 }

@@ -5,8 +5,11 @@
 package guestspec
 
 import (
+	"maps"
+
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/outrigger/outrigger/internal/peerpods/webhook/guestlimits"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -32,18 +35,10 @@ func Convert(in *oci.Spec, o Options) *agent.Spec {
 	if in.Root != nil {
 		out.Root.Readonly = in.Root.Readonly
 	}
-	for _, from := range []map[string]string{in.Annotations, o.Annotations} {
-		for key, value := range from {
-			out.Annotations[key] = value
-		}
-	}
+	maps.Copy(out.Annotations, in.Annotations)
+	maps.Copy(out.Annotations, o.Annotations)
 	out.Linux = linux(in.Linux, o)
 	return out
-}
-
-// Mount keeps a mount as it is.
-func Mount(in oci.Mount) *agent.Mount {
-	return &agent.Mount{Destination: in.Destination, Type: in.Type, Source: in.Source, Options: in.Options}
 }
 
 // Process converts the process of a container or an exec; nil stays nil.
@@ -52,9 +47,12 @@ func Process(in *oci.Process) *agent.Process {
 		return nil
 	}
 	out := &agent.Process{
-		Terminal: in.Terminal, User: user(in.User), Args: in.Args, Env: in.Env, Cwd: in.Cwd,
+		Terminal: in.Terminal, Args: in.Args, Env: in.Env, Cwd: in.Cwd,
 		Capabilities: capabilities(in.Capabilities), NoNewPrivileges: in.NoNewPrivileges,
-		Rlimits: each(in.Rlimits, rlimit),
+		User: &agent.User{UID: in.User.UID, GID: in.User.GID, AdditionalGids: in.User.AdditionalGids, Username: in.User.Username},
+		Rlimits: each(in.Rlimits, func(l oci.POSIXRlimit) *agent.POSIXRlimit {
+			return &agent.POSIXRlimit{Type: l.Type, Hard: l.Hard, Soft: l.Soft}
+		}),
 	}
 	if in.ConsoleSize != nil {
 		out.ConsoleSize = &agent.Box{Height: uint32(in.ConsoleSize.Height), Width: uint32(in.ConsoleSize.Width)}
@@ -72,14 +70,6 @@ func each[In, Out any](in []In, convert func(In) Out) []Out {
 		out = append(out, convert(v))
 	}
 	return out
-}
-
-func user(in oci.User) *agent.User {
-	return &agent.User{UID: in.UID, GID: in.GID, AdditionalGids: in.AdditionalGids, Username: in.Username}
-}
-
-func rlimit(in oci.POSIXRlimit) *agent.POSIXRlimit {
-	return &agent.POSIXRlimit{Type: in.Type, Hard: in.Hard, Soft: in.Soft}
 }
 
 func capabilities(in *oci.LinuxCapabilities) *agent.LinuxCapabilities {
@@ -130,9 +120,62 @@ func Resources(in *oci.LinuxResources) *agent.LinuxResources {
 	return out
 }
 
+// Limit gives a container the limits that the webhook took out of its pod: the VM as a
+// whole enforces them, but not between its containers. Limits that the spec has win.
+func Limit(spec *agent.Spec, limits guestlimits.Limits) {
+	if spec.Linux == nil {
+		spec.Linux = &agent.Linux{}
+	}
+	if spec.Linux.Resources == nil {
+		spec.Linux.Resources = &agent.LinuxResources{}
+	}
+	res := spec.Linux.Resources
+	if limits.MemoryBytes > 0 && res.Memory.GetLimit() <= 0 {
+		if res.Memory == nil {
+			res.Memory = &agent.LinuxMemory{}
+		}
+		res.Memory.Limit, res.Memory.Swap = limits.MemoryBytes, limits.MemoryBytes
+	}
+	if res.CPU == nil {
+		res.CPU = &agent.LinuxCPU{}
+	}
+	// The kubelet gives 2 shares to a container without a request.
+	if limits.CPUShares > 0 && res.CPU.Shares <= 2 {
+		res.CPU.Shares = limits.CPUShares
+	}
+	if limits.CPUQuota > 0 && res.CPU.Quota <= 0 {
+		res.CPU.Quota, res.CPU.Period = limits.CPUQuota, limits.CPUPeriod
+	}
+}
+
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
 	}
 	return v
+}
+
+// seccomp of a nil profile is nil: unconfined.
+func seccomp(in *oci.LinuxSeccomp) *agent.LinuxSeccomp {
+	if in == nil {
+		return nil
+	}
+	return &agent.LinuxSeccomp{
+		DefaultAction: string(in.DefaultAction),
+		Architectures: each(in.Architectures, func(a oci.Arch) string { return string(a) }),
+		Flags:         each(in.Flags, func(f oci.LinuxSeccompFlag) string { return string(f) }),
+		Syscalls:      each(in.Syscalls, syscalls),
+	}
+}
+
+func syscalls(in oci.LinuxSyscall) *agent.LinuxSyscall {
+	out := &agent.LinuxSyscall{Names: in.Names, Action: string(in.Action), Args: each(in.Args, argument)}
+	if in.ErrnoRet != nil {
+		out.Errno = &agent.LinuxSyscall_Errnoret{Errnoret: uint32(*in.ErrnoRet)}
+	}
+	return out
+}
+
+func argument(in oci.LinuxSeccompArg) *agent.LinuxSeccompArg {
+	return &agent.LinuxSeccompArg{Index: uint64(in.Index), Value: in.Value, ValueTwo: in.ValueTwo, Op: string(in.Op)}
 }

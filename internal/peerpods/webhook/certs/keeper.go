@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package certs keeps the webhook's serving certificate and what the API
+// server trusts of it, without a certificate manager: all replicas share one
+// Secret, and the certificate authority's certificate is written into the
+// MutatingWebhookConfiguration.
+//
+// A certificate is renewed in two steps, so that no call fails: first the next
+// authority is published beside the current one; only when the API server has
+// it does the next certificate take the place of the current. An authority's
+// key is dropped once it has signed its one certificate.
 package certs
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +27,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Keeper reconciles the certificate and the registration.
@@ -46,10 +58,7 @@ const retry = time.Second
 
 // Start reconciles certificate and registration until ctx ends.
 func (k *Keeper) Start(ctx context.Context) error {
-	period := k.Period
-	if period == 0 {
-		period = 30 * time.Second
-	}
+	period := cmp.Or(k.Period, 30*time.Second)
 	pause := min(retry, period)
 	for {
 		next := period
@@ -59,10 +68,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 		} else {
 			pause = min(retry, period)
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, next) != nil {
 			return nil
-		case <-time.After(next):
 		}
 	}
 }
@@ -149,28 +156,27 @@ func (k *Keeper) stepSecret(ctx context.Context, in inputs) ([]byte, error) {
 
 func (k *Keeper) write(ctx context.Context, secret *corev1.Secret, absent bool, s state) error {
 	secret.Data = s.data()
-	if !absent {
-		if err := k.Client.Update(ctx, secret); err != nil {
-			return fmt.Errorf("update the Secret %s: %w", k.Secret, err)
-		}
-		return nil
+	doing, err := "update", error(nil)
+	if absent {
+		doing = "create"
+		secret.ObjectMeta = metav1.ObjectMeta{Namespace: k.Secret.Namespace, Name: k.Secret.Name}
+		secret.Type = corev1.SecretTypeTLS
+		err = k.Client.Create(ctx, secret)
+	} else {
+		err = k.Client.Update(ctx, secret)
 	}
-	secret.ObjectMeta = metav1.ObjectMeta{Namespace: k.Secret.Namespace, Name: k.Secret.Name}
-	secret.Type = corev1.SecretTypeTLS
-	if err := k.Client.Create(ctx, secret); err != nil {
-		return fmt.Errorf("create the Secret %s: %w", k.Secret, err)
+	if err != nil {
+		return fmt.Errorf("%s the Secret %s: %w", doing, k.Secret, err)
 	}
 	return nil
 }
-
-var errNoCertificate = errors.New("the webhook has no certificate yet; its log says why")
 
 // GetCertificate implements the callback of tls.Config.
 func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if cert := k.cert.Load(); cert != nil {
 		return cert, nil
 	}
-	return nil, errNoCertificate
+	return nil, errors.New("the webhook has no certificate yet; its log says why")
 }
 
 // Ready is a health check: it fails until the webhook is registered at the API

@@ -72,7 +72,10 @@ type operation struct {
 // pods of the runtime class. It reports whether there was something to change.
 func (r registration) register(ctx context.Context, c client.Writer, bundle []byte, runtimeClass string) (bool, error) {
 	at := fmt.Sprintf("/webhooks/%d", r.index)
-	ops := append(r.bundleChange(at, bundle), r.conditionChange(at, runtimeClass)...)
+	ops := r.conditionChange(at, runtimeClass)
+	if bundle != nil && !bytes.Equal(bundle, r.webhook().ClientConfig.CABundle) {
+		ops = append(ops, operation{"add", at + "/clientConfig/caBundle", bundle})
+	}
 	if len(ops) == 0 {
 		return false, nil
 	}
@@ -86,13 +89,6 @@ func (r registration) register(ctx context.Context, c client.Writer, bundle []by
 		return false, fmt.Errorf("patch the MutatingWebhookConfiguration %s: %w", r.config.Name, err)
 	}
 	return true, nil
-}
-
-func (r registration) bundleChange(at string, bundle []byte) []operation {
-	if bundle == nil || bytes.Equal(bundle, r.webhook().ClientConfig.CABundle) {
-		return nil
-	}
-	return []operation{{"add", at + "/clientConfig/caBundle", bundle}}
 }
 
 func (r registration) conditionChange(at, runtimeClass string) []operation {

@@ -3,6 +3,7 @@
 package podsize
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 
@@ -13,19 +14,16 @@ import (
 // check refuses what the API server would refuse if it still saw the resources
 // that are taken from the pod. It expects requests to be defaulted.
 func check(pod *corev1.Pod) error {
-	var err error
-	eachContainer(&pod.Spec, func(c *corev1.Container) {
-		if err != nil {
-			return
-		}
+	for c := range containers(&pod.Spec) {
 		if c.Name == "" {
-			err = fmt.Errorf("a container has no name")
-			return
+			return errors.New("a container has no name")
 		}
-		err = checkResources(fmt.Sprintf("container %q", c.Name), c.Resources)
-	})
-	if err != nil || pod.Spec.Resources == nil {
-		return err
+		if err := checkResources(fmt.Sprintf("container %q", c.Name), c.Resources); err != nil {
+			return err
+		}
+	}
+	if pod.Spec.Resources == nil {
+		return nil
 	}
 	if err := checkResources("the pod", *pod.Spec.Resources); err != nil {
 		return err
@@ -63,16 +61,15 @@ func checkPodLevel(pod *corev1.Pod) error {
 			return fmt.Errorf("the pod: request of %s: %s is less than what its containers ask for together, %s", name, q.String(), asked.String())
 		}
 	}
-	var err error
-	eachContainer(&pod.Spec, func(c *corev1.Container) {
+	for c := range containers(&pod.Spec) {
 		for _, name := range taken {
 			q, set := own.Limits[name]
-			if limit := c.Resources.Limits[name]; err == nil && set && limit.Cmp(q) > 0 {
-				err = fmt.Errorf("container %q: limit of %s: %s is more than the limit of the pod, %s", c.Name, name, limit.String(), q.String())
+			if limit := c.Resources.Limits[name]; set && limit.Cmp(q) > 0 {
+				return fmt.Errorf("container %q: limit of %s: %s is more than the limit of the pod, %s", c.Name, name, limit.String(), q.String())
 			}
 		}
-	})
-	return err
+	}
+	return nil
 }
 
 // number is what the adaptor reads from a size annotation.

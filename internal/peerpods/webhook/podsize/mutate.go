@@ -56,8 +56,8 @@ func annotate(pod *corev1.Pod, size Size, before map[string]string) map[string]s
 	}{{AnnotationVCPUs, size.VCPUs}, {AnnotationMemory, size.MemoryMiB}, {AnnotationGPUs, size.GPUs}} {
 		if a.n > 0 {
 			setOwn(pod, sized, before, a.key, strconv.FormatInt(a.n, 10))
-		} else {
-			dropOwn(pod, before, a.key)
+		} else if isOurs(pod, before, a.key) {
+			delete(pod.Annotations, a.key)
 		}
 	}
 	annotateModel(pod, sized, size.GPUModel, before)
@@ -95,12 +95,6 @@ func setOwn(pod *corev1.Pod, sized, before map[string]string, key, value string)
 	sized[key] = value
 }
 
-func dropOwn(pod *corev1.Pod, before map[string]string, key string) {
-	if isOurs(pod, before, key) {
-		delete(pod.Annotations, key)
-	}
-}
-
 func writeRecord(pod *corev1.Pod, r Record) error {
 	text, err := r.text()
 	switch {
@@ -118,15 +112,13 @@ func writeRecord(pod *corev1.Pod, r Record) error {
 
 // strip takes cpu, memory and GPUs from the pod. Everything else stays.
 func strip(spec *corev1.PodSpec) {
-	containers := int64(0)
-	eachContainer(spec, func(c *corev1.Container) {
+	for c := range containers(spec) {
 		stripOne(&c.Resources, 1)
-		containers++
-	})
+	}
 	if spec.Resources == nil {
 		return
 	}
-	stripOne(spec.Resources, containers)
+	stripOne(spec.Resources, int64(len(spec.InitContainers)+len(spec.Containers)))
 	if len(spec.Resources.Requests)+len(spec.Resources.Limits)+len(spec.Resources.Claims) == 0 {
 		spec.Resources = nil
 	}
@@ -173,10 +165,10 @@ func hasHugePages(list corev1.ResourceList) bool {
 
 // takeSlot makes the pod take exactly one unit, on its first container.
 func takeSlot(spec *corev1.PodSpec, slot corev1.ResourceName) {
-	eachContainer(spec, func(c *corev1.Container) {
+	for c := range containers(spec) {
 		delete(c.Resources.Requests, slot)
 		delete(c.Resources.Limits, slot)
-	})
+	}
 	if len(spec.Containers) == 0 {
 		return
 	}

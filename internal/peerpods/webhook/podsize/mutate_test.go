@@ -238,7 +238,9 @@ func left(p *corev1.Pod) map[string]Resources {
 			out[name] = Resources{Requests: r.Requests, Limits: r.Limits}
 		}
 	}
-	eachContainer(&p.Spec, func(c *corev1.Container) { note(c.Name, c.Resources) })
+	for c := range containers(&p.Spec) {
+		note(c.Name, c.Resources)
+	}
 	if p.Spec.Resources != nil {
 		note("", *p.Spec.Resources)
 	}

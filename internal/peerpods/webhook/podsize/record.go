@@ -4,7 +4,9 @@ package podsize
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -59,11 +61,11 @@ func checkLength(text string) error {
 
 // restore puts back into the pod what the record says was taken.
 func (r Record) restore(pod *corev1.Pod) {
-	eachContainer(&pod.Spec, func(c *corev1.Container) {
+	for c := range containers(&pod.Spec) {
 		if was, found := r.Containers[c.Name]; found {
 			was.putBack(&c.Resources)
 		}
-	})
+	}
 	if r.Pod == nil {
 		return
 	}
@@ -91,21 +93,16 @@ func overlay(list, from corev1.ResourceList) corev1.ResourceList {
 }
 
 // only returns the part of a list that is taken, nil if there is none.
-func only(list corev1.ResourceList) corev1.ResourceList {
-	return orElse(nil, list)
-}
+func only(list corev1.ResourceList) corev1.ResourceList { return orElse(nil, list) }
 
 // recordOf returns what must be taken from the pod. Its Sized is empty.
 func recordOf(pod *corev1.Pod) Record {
-	r := Record{}
-	eachContainer(&pod.Spec, func(c *corev1.Container) {
+	r := Record{Containers: map[string]Resources{}}
+	for c := range containers(&pod.Spec) {
 		if was, any := takenFrom(c.Resources); any {
-			if r.Containers == nil {
-				r.Containers = map[string]Resources{}
-			}
 			r.Containers[c.Name] = was
 		}
-	})
+	}
 	if pod.Spec.Resources != nil {
 		if was, any := takenFrom(*pod.Spec.Resources); any {
 			r.Pod = &was
@@ -125,4 +122,43 @@ func (r Record) text() (string, error) {
 	}
 	b, err := json.Marshal(r)
 	return string(b), err
+}
+
+// maxQuantity is the length of the longest quantity that is read, in bytes.
+const maxQuantity = 64
+
+// hugeExponent is what resource.Quantity would take and then calculate with in
+// megabytes of digits: 1e999999 has ten bytes.
+var hugeExponent = regexp.MustCompile(`[eE][+-]?0*[1-9][0-9]{2,}"?$`)
+
+// ReadList decodes a list of resources that a user may have written, whatever
+// his numbers would cost.
+func ReadList(data []byte) (corev1.ResourceList, error) {
+	var texts map[string]json.RawMessage
+	if len(data) == 0 {
+		return nil, nil
+	}
+	if err := json.Unmarshal(data, &texts); err != nil {
+		return nil, err
+	}
+	for name, text := range texts {
+		if len(text) > maxQuantity || hugeExponent.Match(text) {
+			return nil, fmt.Errorf("%.80q: %.40q is not a quantity that anything has", name, text)
+		}
+	}
+	var list corev1.ResourceList
+	err := json.Unmarshal(data, &list)
+	return list, err
+}
+
+// UnmarshalJSON reads both lists by ReadList.
+func (was *Resources) UnmarshalJSON(data []byte) error {
+	var texts struct{ Requests, Limits json.RawMessage }
+	if err := json.Unmarshal(data, &texts); err != nil {
+		return err
+	}
+	var err, limitsErr error
+	was.Requests, err = ReadList(texts.Requests)
+	was.Limits, limitsErr = ReadList(texts.Limits)
+	return errors.Join(err, limitsErr)
 }

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package podsize says how large the VM of a pod must be, writes that into the
+// pod's annotations, and takes from the pod what its node must not be asked
+// for. See docs/sizing.md.
 package podsize
 
 import (
 	"fmt"
+	"iter"
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -75,9 +80,9 @@ func units(q resource.Quantity, unit int64) (int64, error) {
 // defaultRequests sets requests left out to the limits, as the API server does
 // before it calls a webhook.
 func defaultRequests(pod *corev1.Pod) {
-	eachContainer(&pod.Spec, func(c *corev1.Container) {
+	for c := range containers(&pod.Spec) {
 		c.Resources.Requests = orElse(c.Resources.Requests, c.Resources.Limits)
-	})
+	}
 	if pod.Spec.Resources == nil {
 		return
 	}
@@ -100,11 +105,73 @@ func orElse(list, other corev1.ResourceList) corev1.ResourceList {
 	return list
 }
 
-func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
-	for i := range spec.InitContainers {
-		do(&spec.InitContainers[i])
+// containers iterates over the init containers and the containers.
+func containers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
+	return func(yield func(*corev1.Container) bool) {
+		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
 	}
-	for i := range spec.Containers {
-		do(&spec.Containers[i])
+}
+
+// LabelGPUProduct is the label by which NVIDIA's device plugin names the model
+// of a node's GPUs.
+const LabelGPUProduct = "nvidia.com/gpu.product"
+
+// gpuModel returns the first model that the pod's node selector or required
+// node affinity accepts, or nothing.
+func gpuModel(spec *corev1.PodSpec) string {
+	if model := spec.NodeSelector[LabelGPUProduct]; model != "" {
+		return model
+	}
+	required := requiredNodes(spec)
+	if required == nil {
+		return ""
+	}
+	for _, term := range required.NodeSelectorTerms {
+		for _, e := range term.MatchExpressions {
+			if namesModel(e) {
+				return e.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
+func namesModel(e corev1.NodeSelectorRequirement) bool {
+	return e.Key == LabelGPUProduct && e.Operator == corev1.NodeSelectorOpIn && len(e.Values) > 0
+}
+
+func requiredNodes(spec *corev1.PodSpec) *corev1.NodeSelector {
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
+		return nil
+	}
+	return spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
+// dropGPUModel removes the model from what the pod's node must have: the GPU is
+// in the VM, and a node that only starts VMs has none.
+func dropGPUModel(spec *corev1.PodSpec) {
+	delete(spec.NodeSelector, LabelGPUProduct)
+	required := requiredNodes(spec)
+	if required == nil {
+		return
+	}
+	for i := range required.NodeSelectorTerms {
+		term := &required.NodeSelectorTerms[i]
+		if !slices.ContainsFunc(term.MatchExpressions, namesModel) {
+			continue
+		}
+		term.MatchExpressions = slices.DeleteFunc(term.MatchExpressions, namesModel)
+		if len(term.MatchExpressions)+len(term.MatchFields) == 0 {
+			// Terms are alternatives. This one now accepts every node, while an
+			// empty term would accept none.
+			spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
+			return
+		}
 	}
 }

@@ -48,7 +48,7 @@ const patience = 2 * time.Minute
 // wanted, and again at those of the clean-up after that, each in a world of its
 // own.
 func Run(t *testing.T, newWorld func(*testing.T) World, wanted func(adaptor.Point) bool) {
-	for _, point := range points() {
+	for _, point := range Points(t) {
 		if !wanted(point) {
 			continue
 		}
@@ -58,9 +58,7 @@ func Run(t *testing.T, newWorld func(*testing.T) World, wanted func(adaptor.Poin
 			c.killAt(point)
 			c.expect(after(point))
 		})
-	}
-	for _, point := range adaptor.StopPoints() {
-		if point.Phase != adaptor.BeforeUndo && point.Phase != adaptor.AfterUndo || !wanted(point) {
+		if point.Phase != adaptor.BeforeUndo && point.Phase != adaptor.AfterUndo {
 			continue
 		}
 		t.Run("again-"+point.String(), func(t *testing.T) {
@@ -76,9 +74,33 @@ func Run(t *testing.T, newWorld func(*testing.T) World, wanted func(adaptor.Poin
 // Every wants all boundaries.
 func Every(adaptor.Point) bool { return true }
 
-func points() []adaptor.Point {
-	points := append(adaptor.CreatePoints(), adaptor.StartPoints()...)
-	return append(points, adaptor.StopPoints()...)
+// Points returns every boundary that CreateVM, StartVM and StopVM pass when all goes
+// well, in order: those of one sandbox's life in this process.
+func Points(t *testing.T) []adaptor.Point {
+	t.Helper()
+	folder := NewFolder(t)
+	options, err := folderOptions(folder.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var points []adaptor.Point
+	options.Hook = func(p adaptor.Point) { points = append(points, p) }
+	options.StopGrace = patience
+	service, err := adaptor.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = service.CreateVM(t.Context(), createRequest(folder.Netns()))
+	if err == nil {
+		_, err = service.StartVM(t.Context(), &hypervisorpb.StartVMRequest{Id: Sandbox})
+	}
+	if err == nil {
+		_, err = service.StopVM(t.Context(), &hypervisorpb.StopVMRequest{Id: Sandbox})
+	}
+	if err = errors.Join(err, service.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return points
 }
 
 // after returns the state in which the next process must keep the sandbox; empty if it
@@ -146,7 +168,7 @@ func (c *crash) killAt(point adaptor.Point) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	for _, call := range []func() error{
-		func() error { _, err := hypervisor.CreateVM(ctx, c.createRequest()); return err },
+		func() error { _, err := hypervisor.CreateVM(ctx, createRequest(c.world.Netns())); return err },
 		func() error {
 			_, err := hypervisor.StartVM(ctx, &hypervisorpb.StartVMRequest{Id: Sandbox})
 			return err
@@ -170,10 +192,10 @@ func (c *crash) killAt(point adaptor.Point) {
 	}
 }
 
-func (c *crash) createRequest() *hypervisorpb.CreateVMRequest {
+func createRequest(netns string) *hypervisorpb.CreateVMRequest {
 	return &hypervisorpb.CreateVMRequest{
 		Id:                   Sandbox,
-		NetworkNamespacePath: c.world.Netns(),
+		NetworkNamespacePath: netns,
 		Annotations: map[string]string{
 			"io.kubernetes.cri.sandbox-name":      "crash",
 			"io.kubernetes.cri.sandbox-namespace": "default",

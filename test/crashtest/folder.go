@@ -16,8 +16,8 @@ import (
 	"github.com/containerd/ttrpc"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/adaptortest"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/adaptortest"
 )
 
 // Folder is a World in files: a fake cloud, network and relay. Its processes
@@ -98,22 +98,11 @@ func (f Folder) Leftovers() []string {
 func Serve(dir string, change func(*adaptor.Options) (beside func(context.Context), err error)) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	cloud, err := fake.New(fake.Options{Dir: filepath.Join(dir, "cloud")})
+	options, err := folderOptions(dir)
 	if err != nil {
 		return err
 	}
-	options := adaptor.Options{
-		Provider: cloud, ProviderName: "fake",
-		Network: &adaptortest.Network{Dir: filepath.Join(dir, "network")},
-		Relay:   &adaptortest.Relay{Dir: filepath.Join(dir, "relay")},
-		VNIs:    &adaptortest.VNIs{Min: 555000}, MinVNI: 555000,
-		TLS:     adaptor.TLS{Issue: adaptortest.Issue},
-		PodsDir: filepath.Join(dir, "pods"),
-		// A cloud in a file is consistent at once.
-		ListSettle: time.Nanosecond,
-		MinBackoff: time.Millisecond,
-		Hook:       HookFromEnv(),
-	}
+	options.Hook = HookFromEnv()
 	beside := func(context.Context) {}
 	if change != nil {
 		if beside, err = change(&options); err != nil {
@@ -135,6 +124,21 @@ func Serve(dir string, change func(*adaptor.Options) (beside func(context.Contex
 	err = service.Close(context.Background())
 	<-done
 	return err
+}
+
+func folderOptions(dir string) (adaptor.Options, error) {
+	cloud, err := fake.New(fake.Options{Dir: filepath.Join(dir, "cloud")})
+	return adaptor.Options{
+		Provider: cloud, ProviderName: "fake",
+		Network: &adaptortest.Network{Dir: filepath.Join(dir, "network")},
+		Relay:   &adaptortest.Relay{Dir: filepath.Join(dir, "relay")},
+		VNIs:    &adaptortest.VNIs{Min: 555000}, MinVNI: 555000,
+		TLS:     adaptor.TLS{Issue: adaptortest.Issue},
+		PodsDir: filepath.Join(dir, "pods"),
+		// A cloud in a file is consistent at once.
+		ListSettle: time.Nanosecond,
+		MinBackoff: time.Millisecond,
+	}, err
 }
 
 func serve(ctx context.Context, service *adaptor.Service, socket string) error {

@@ -21,10 +21,10 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/crashtest"
 	"github.com/outrigger/outrigger/internal/peerpods/relay"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/internal/testns"
+	"github.com/outrigger/outrigger/test/crashtest"
 	"github.com/outrigger/outrigger/test/stand"
 	"github.com/outrigger/outrigger/test/tier"
 )
