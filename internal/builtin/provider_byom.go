@@ -2,6 +2,6 @@
 
 //go:build byom
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/byom" // registers provider byom

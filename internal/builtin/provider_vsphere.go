@@ -2,6 +2,6 @@
 
 //go:build vsphere
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/vsphere" // registers provider vsphere

@@ -2,6 +2,6 @@
 
 //go:build openstack
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/openstack" // registers provider openstack

@@ -2,6 +2,6 @@
 
 //go:build aws
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/aws" // registers provider aws

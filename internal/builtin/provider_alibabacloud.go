@@ -2,6 +2,6 @@
 
 //go:build alibabacloud
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/alibabacloud" // registers provider alibabacloud

@@ -2,6 +2,6 @@
 
 //go:build ibmcloud
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/ibmcloud" // registers provider ibmcloud

@@ -2,6 +2,6 @@
 
 //go:build gcp
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/gcp" // registers provider gcp

@@ -2,6 +2,6 @@
 
 //go:build ibmcloud_powervs
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/ibmcloudpowervs" // registers provider ibmcloud-powervs

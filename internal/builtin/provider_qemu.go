@@ -2,6 +2,6 @@
 
 //go:build qemu || !(alibabacloud || aws || azure || byom || docker || gcp || ibmcloud || ibmcloud_powervs || libvirt || noprovider || openstack || vsphere)
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/qemu" // registers provider qemu

@@ -2,6 +2,6 @@
 
 //go:build docker || !(alibabacloud || aws || azure || byom || gcp || ibmcloud || ibmcloud_powervs || libvirt || noprovider || openstack || qemu || vsphere)
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/docker" // registers provider docker

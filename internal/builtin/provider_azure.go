@@ -2,6 +2,6 @@
 
 //go:build azure
 
-package main
+package builtin
 
 import _ "github.com/outrigger/outrigger/providers/azure" // registers provider azure
