@@ -16,9 +16,12 @@ import (
 // Log is what is logged. Its flags also take what manifests of programs say that are
 // built with controller-runtime.
 type Log struct {
-	Level  Level  `flag:"log-level" alias:"zap-log-level" default:"info" usage:"least level that is logged: debug, info, warn or error, or a verbosity"`
-	Format Format `flag:"log-format" alias:"zap-encoder" default:"json" usage:"form of log lines: json, or text or console"`
-	Devel  bool   `flag:"zap-devel" means:"log-level=debug,log-format=text" usage:"the same as --log-level debug --log-format text"`
+	Level  Level  `flag:"log-level" default:"info" usage:"least level that is logged: debug, info, warn or error, or a verbosity"`
+	Format Format `flag:"log-format" default:"json" usage:"form of log lines: json, or text or console"`
+
+	ZapLevel   string `flag:"zap-log-level" means:"log-level" usage:"the same as --log-level"`
+	ZapEncoder string `flag:"zap-encoder" means:"log-format" usage:"the same as --log-format"`
+	ZapDevel   bool   `flag:"zap-devel" means:"log-level=debug,log-format=text" usage:"the same as --log-level debug --log-format text"`
 }
 
 // Accepted are flags that such programs have, too.

@@ -16,8 +16,8 @@ import (
 // Settings are those of a program: the tagged fields of a struct of its own, into which
 // defaults, variables and flags are written. Fields have the tags of [New] but label, and
 //
-//	alias  other flags of the same meaning, with commas
-//	means  of a bool: the flags that it stands for, as log-level=debug,log-format=text
+//	means  flags that this one stands for: of a bool as log-level=debug,log-format=text,
+//	       of others as log-level, which gets the same value
 //	group  heading of this setting and of those after it
 //
 // A field that implements [encoding.TextUnmarshaler] gets the text of each flag that is
@@ -31,9 +31,8 @@ type Settings struct {
 
 type setting struct {
 	member
-	aliases []string
-	means   []string
-	group   string
+	means []string
+	group string
 }
 
 // Bind returns the settings of the struct that ptr points to, which then has the defaults.
@@ -45,7 +44,7 @@ func Bind(ptr any) *Settings {
 		if named, ok := m.tag.Lookup("group"); ok {
 			group = named
 		}
-		one := &setting{m, parseList(m.tag.Get("alias")), parseList(m.tag.Get("means")), group}
+		one := &setting{m, parseList(m.tag.Get("means")), group}
 		switch {
 		case !m.value.IsZero():
 			one.Default = one.text()
@@ -91,17 +90,13 @@ func (s *Settings) set(one *setting, text string) error {
 	if err := setField(one.value, text); err != nil {
 		return fmt.Errorf("%q: %w", text, err)
 	}
-	if len(one.means) > 0 && one.value.Bool() {
-		return s.setAll(one.means)
+	if one.Type == Bool && !one.value.Bool() {
+		return nil
 	}
-	return nil
-}
-
-func (s *Settings) setAll(pairs []string) error {
-	for _, pair := range pairs {
-		flag, text, _ := strings.Cut(pair, "=")
+	for _, other := range one.means {
+		flag, fixed, _ := strings.Cut(other, "=")
 		i := slices.IndexFunc(s.all, func(one *setting) bool { return one.Flag == flag })
-		if err := s.set(s.all[i], text); err != nil {
+		if err := s.set(s.all[i], cmp.Or(fixed, text)); err != nil {
 			return err
 		}
 	}
@@ -112,10 +107,8 @@ func (s *Settings) setAll(pairs []string) error {
 // values is reported by Err.
 func (s *Settings) AddFlags(flags *flag.FlagSet) {
 	for _, one := range s.all {
-		for _, name := range append([]string{one.Flag}, one.aliases...) {
-			if name != "" && flags.Lookup(name) == nil {
-				flags.Var(&settingFlag{s, one, name}, name, one.flagUsage())
-			}
+		if one.Flag != "" && flags.Lookup(one.Flag) == nil {
+			flags.Var(&settingFlag{s, one}, one.Flag, one.flagUsage())
 		}
 	}
 }
@@ -124,11 +117,10 @@ func (s *Settings) AddFlags(flags *flag.FlagSet) {
 type settingFlag struct {
 	settings *Settings
 	one      *setting
-	name     string
 }
 
 func (f *settingFlag) Set(text string) error {
-	f.settings.note("flag "+f.settings.Dash+f.name+" ", f.settings.set(f.one, text))
+	f.settings.note("flag "+f.settings.Dash+f.one.Flag+" ", f.settings.set(f.one, text))
 	return nil
 }
 
@@ -168,14 +160,11 @@ func (s *Settings) Shown() (attrs []any) {
 	return attrs
 }
 
-// eachGroup calls do for the settings below each heading. Aliases are among them.
+// eachGroup calls do for the settings below each heading.
 func (s *Settings) eachGroup(do func(heading string, fields []Field)) {
 	var fields []Field
 	for i, one := range s.all {
 		fields = append(fields, one.Field)
-		for _, name := range one.aliases {
-			fields = append(fields, Field{Flag: name, Type: one.Type, Usage: "the same as " + s.Dash + one.Flag})
-		}
 		if i+1 == len(s.all) || s.all[i+1].group != one.group {
 			do(one.group, fields)
 			fields = nil
@@ -183,7 +172,7 @@ func (s *Settings) eachGroup(do func(heading string, fields []Field)) {
 	}
 }
 
-// Fields returns all settings, aliases included.
+// Fields returns all settings.
 func (s *Settings) Fields() (all []Field) {
 	s.eachGroup(func(_ string, fields []Field) { all = append(all, fields...) })
 	return all

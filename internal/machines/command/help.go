@@ -3,9 +3,6 @@
 package command
 
 import (
-	"flag"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
@@ -38,36 +35,11 @@ manager's namespace:
 
 `
 
-// help prints what the program is for, then its flags.
-func (s *settings) help(w io.Writer) {
-	fmt.Fprint(w, introduction)
-	if names := provider.List(); len(names) > 0 {
-		fmt.Fprintf(w, "Providers that are built in: %s. Others are plugins.\n\n", strings.Join(names, ", "))
+// about returns what the program is for.
+func about() string {
+	names := provider.List()
+	if len(names) == 0 {
+		return introduction
 	}
-	fmt.Fprint(w, "Flags:\n")
-	s.flags.VisitAll(func(f *flag.Flag) {
-		placeholder, usage := flag.UnquoteUsage(f)
-		name := f.Name
-		if placeholder != "" {
-			name += " " + placeholder
-		}
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" {
-			usage += fmt.Sprintf(" (default %s)", f.DefValue)
-		}
-		fmt.Fprintf(w, "  --%s\n        %s\n", name, usage)
-	})
-}
-
-// Variables returns the environment variables of the program, without the provider's
-// settings, each with its meaning.
-func Variables() [][2]string {
-	return [][2]string{
-		{"CLOUD_PROVIDER", "the same as -provider"},
-		{"KUBECONFIG", "the same as -kubeconfig"},
-		{"POD_NAMESPACE", "the same as -leader-elect-namespace; the Secrets of -more-providers are in it"},
-		{"DOCKER_HOST", "the same as -docker-host"},
-		{"DOCKER_API_VERSION", "the same as -docker-api-version"},
-		{"DOCKER_TLS_VERIFY", "anything: the same as -docker-tls-verify"},
-		{"DOCKER_CERT_PATH", "the same as -docker-cert-path"},
-	}
+	return introduction + "Providers that are built in: " + strings.Join(names, ", ") + ". Others are plugins.\n"
 }

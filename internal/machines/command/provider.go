@@ -72,7 +72,7 @@ func (o opener) openAll(ctx context.Context, options outrigger.Options) (clouds 
 		}
 		backends = append(backends, b)
 	}
-	return outrigger.NewClouds(o.provider, backends...), closeAll, nil
+	return outrigger.NewClouds(o.Provider, backends...), closeAll, nil
 }
 
 // open opens the default provider, whose settings are of the environment, or one of
@@ -82,7 +82,7 @@ func (o opener) open(ctx context.Context, name string) (*cloud, error) {
 	var own map[string]string
 	var err error
 	getenv := o.getenv
-	if _, more := o.more[name]; more {
+	if _, more := o.More[name]; more {
 		if own, err = o.own(ctx, c); err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func (o opener) open(ctx context.Context, name string) (*cloud, error) {
 // own reads the settings of one of --more-providers: of its file, or of its Secret. An
 // error never shows a value.
 func (o opener) own(ctx context.Context, c *cloud) (own map[string]string, err error) {
-	if file := o.more[c.name]; file != "" {
+	if file := o.More[c.name]; file != "" {
 		c.source = fmt.Sprintf("--more-providers %s=%s", c.name, file)
 		if own, err = variables.Read(file); err != nil {
 			err = program.Usagef("%s: %w", c.source, err)
@@ -214,6 +214,6 @@ func (c *cloud) close() error {
 
 func (c *cloud) options(s *settings, o outrigger.Options) outrigger.Options {
 	o.Name, o.Provider, o.Domains, o.DomainPrefix = c.name, c.any, c.domains, s.domainPrefix(c.name)
-	o.Interval, o.CreateTimeout, o.Settle = s.interval, s.createTimeout, s.settle
+	o.Interval, o.CreateTimeout, o.Settle = s.Interval, s.CreateTimeout, s.Settle
 	return o
 }
