@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -32,7 +33,6 @@ type Settings struct {
 type setting struct {
 	member
 	means []string
-	group string
 }
 
 // Bind returns the settings of the struct that ptr points to, which then has the defaults.
@@ -41,10 +41,9 @@ func Bind(ptr any) *Settings {
 	s := &Settings{Dash: "-"}
 	group := ""
 	for _, m := range mustMembers(ptr) {
-		if named, ok := m.tag.Lookup("group"); ok {
-			group = named
-		}
-		one := &setting{m, parseList(m.tag.Get("means")), group}
+		one := &setting{m, parseList(m.tag.Get("means"))}
+		group = cmp.Or(m.tag.Get("group"), group)
+		one.Group = group
 		switch {
 		case !m.value.IsZero():
 			one.Default = one.text()
@@ -148,16 +147,15 @@ func (one *setting) text() string {
 	return fmt.Sprint(one.value.Interface())
 }
 
-// Shown returns all settings with their values, for a log. Long values are left out.
-func (s *Settings) Shown() (attrs []any) {
-	for _, one := range s.all {
-		text := one.text()
-		if len(text) > 100 {
-			text = fmt.Sprintf("(%d bytes)", len(text))
+// All returns the settings with their values as text.
+func (s *Settings) All() iter.Seq2[Field, string] {
+	return func(yield func(Field, string) bool) {
+		for _, one := range s.all {
+			if !yield(one.Field, one.text()) {
+				return
+			}
 		}
-		attrs = append(attrs, one.Name, text)
 	}
-	return attrs
 }
 
 // eachGroup calls do for the settings below each heading.
@@ -165,17 +163,11 @@ func (s *Settings) eachGroup(do func(heading string, fields []Field)) {
 	var fields []Field
 	for i, one := range s.all {
 		fields = append(fields, one.Field)
-		if i+1 == len(s.all) || s.all[i+1].group != one.group {
-			do(one.group, fields)
+		if i+1 == len(s.all) || s.all[i+1].Group != one.Group {
+			do(one.Group, fields)
 			fields = nil
 		}
 	}
-}
-
-// Fields returns all settings.
-func (s *Settings) Fields() (all []Field) {
-	s.eachGroup(func(_ string, fields []Field) { all = append(all, fields...) })
-	return all
 }
 
 // WriteHelp writes the settings for a terminal.

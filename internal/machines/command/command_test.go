@@ -43,7 +43,7 @@ func TestHelpHasEveryFlag(t *testing.T) {
 	if code != program.ExitOK || !strings.Contains(out, "clusterctl") {
 		t.Fatalf("code %d: %s", code, out)
 	}
-	for _, f := range Settings().Fields() {
+	for f := range Settings().All() {
 		if !strings.Contains(out, "  --"+f.Flag) || f.Usage == "" {
 			t.Errorf("help lacks --%s", f.Flag)
 		}
