@@ -27,6 +27,8 @@ type Program struct {
 	// Check, if any, returns what is wrong with the settings and no tag can express.
 	Check func() error
 	Run   func(ctx context.Context) error
+	// Rest, if any, gets the arguments after the flags. Without it there may be none.
+	Rest *[]string
 
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
@@ -39,8 +41,7 @@ func (p *Program) Main(args []string) int {
 	shows := flags.Lookup("version")
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(p.Stdout, p.About)
-		p.Settings.WriteHelp(p.Stdout)
+		p.Help(p.Stdout)
 		return ExitOK
 	case shows != nil && shows.Value.String() == "true":
 		fmt.Fprintln(p.Stdout, p.Name+" version "+version.String())
@@ -49,6 +50,12 @@ func (p *Program) Main(args []string) int {
 		err = UntilSignal(p.Run)
 	}
 	return Exit(p.Name, p.Stderr, err)
+}
+
+// Help writes what the program is for, and its settings.
+func (p *Program) Help(w io.Writer) {
+	fmt.Fprint(w, p.About)
+	p.Settings.WriteHelp(w)
 }
 
 // Load fills the settings from the environment and from args, which win, and checks
@@ -66,7 +73,9 @@ func (p *Program) Load(flags *flag.FlagSet, args []string) error {
 	} else if err != nil {
 		return Usagef("%w; all flags: %s %s", err, p.Name, help)
 	}
-	if flags.NArg() > 0 {
+	if p.Rest != nil {
+		*p.Rest = flags.Args()
+	} else if flags.NArg() > 0 {
 		return Usagef("unexpected argument %q; all flags: %s %s", flags.Arg(0), p.Name, help)
 	}
 	err := p.Settings.Err()

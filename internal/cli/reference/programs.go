@@ -18,14 +18,12 @@ import (
 
 func controllerPage(w io.Writer) {
 	fmt.Fprint(w, generated, "# peerpod-ctrl\n\nRemoves the instances of deleted PeerPods, and those that lost their PeerPod. The\nprovider's own settings it reads from ConfigMap `peer-pods-cm` and Secret\n`peer-pods-secret`, again when they change.\n")
-	writeFlags(w, controller.Flags())
-	writeVariables(w, controller.Variables())
+	controller.Settings().WriteMarkdown(w)
 }
 
 func capiPage(w io.Writer) {
 	fmt.Fprint(w, generated, "# capi-manager\n\nMakes machines for Cluster API: containers of a Docker Engine, and instances of any\nprovider. It takes the flags of Cluster API's own managers, with one dash or two. The\nsettings of the provider are its variables: see [providers](providers/).\n")
-	writeFlags(w, capi.Flags())
-	writeVariables(w, capi.Variables())
+	capi.Settings().WriteMarkdown(w)
 }
 
 func releasePage(w io.Writer) {
@@ -35,8 +33,7 @@ func releasePage(w io.Writer) {
 
 func webhookPage(w io.Writer) {
 	fmt.Fprint(w, generated, "# peerpods-webhook\n\n[Sizes](../sizing.md) the VMs of pods as the pods are created.\n")
-	writeFlags(w, webhook.Flags())
-	writeVariables(w, webhook.Variables())
+	webhook.Settings().WriteMarkdown(w)
 }
 
 func shimPage(w io.Writer) {
@@ -54,8 +51,7 @@ func nodeInstallerPage(w io.Writer) {
 	for _, c := range nodeinstall.Commands() {
 		fmt.Fprintf(w, "| `%s` | %s |\n", c[0], c[1])
 	}
-	writeFlags(w, nodeinstall.Flags())
-	writeVariables(w, nodeinstall.Variables())
+	nodeinstall.Settings().WriteMarkdown(w)
 }
 
 func writeFlags(w io.Writer, flags *flag.FlagSet) {
