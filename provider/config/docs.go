@@ -75,7 +75,9 @@ func (f Field) meaning() string {
 	if len(f.Choices) > 0 {
 		text += "; one of " + strings.Join(f.Choices, ", ")
 	}
-	text += f.bounds("; ")
+	if f.Type != Duration {
+		text += f.bounds("; ")
+	}
 	if len(f.Labels) > 0 {
 		text += "; default the node's label " + strings.Join(f.Labels, ", else ")
 	}

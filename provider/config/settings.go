@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -82,9 +81,6 @@ func (s *Settings) Err() error { return errors.Join(s.wrong...) }
 func (s *Settings) set(one *setting, text string) error {
 	if err := one.Check(text); err != nil {
 		return err
-	}
-	if one.value.Kind() == reflect.Slice {
-		one.value.SetZero()
 	}
 	if err := setField(one.value, text); err != nil {
 		return fmt.Errorf("%q: %w", text, err)

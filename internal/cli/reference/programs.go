@@ -28,7 +28,7 @@ func capiPage(w io.Writer) {
 
 func releasePage(w io.Writer) {
 	fmt.Fprint(w, generated, "# capi-release\n\n```\n", strings.TrimSpace(release.Introduction), "\n```\n")
-	writeFlags(w, release.Flags())
+	release.Settings().WriteMarkdown(w)
 }
 
 func webhookPage(w io.Writer) {
