@@ -21,7 +21,7 @@ import (
 //	group  heading of this setting and of those after it
 //
 // A field that implements [encoding.TextUnmarshaler] gets the text of each flag that is
-// repeated. A value that does not parse is an error also where another one replaces it.
+// repeated; pairs of a map add up.
 type Settings struct {
 	// Dash is before flags in texts: one or two.
 	Dash  string
@@ -32,6 +32,9 @@ type Settings struct {
 type setting struct {
 	member
 	means []string
+	// byFlag says that a flag has set it, to last.
+	byFlag bool
+	last   string
 }
 
 // Bind returns the settings of the struct that ptr points to, which then has the defaults.
@@ -40,7 +43,7 @@ func Bind(ptr any) *Settings {
 	s := &Settings{Dash: "-"}
 	group := ""
 	for _, m := range mustMembers(ptr) {
-		one := &setting{m, parseList(m.tag.Get("means"))}
+		one := &setting{member: m, means: parseList(m.tag.Get("means"))}
 		group = cmp.Or(m.tag.Get("group"), group)
 		one.Group = group
 		switch {
@@ -56,10 +59,11 @@ func Bind(ptr any) *Settings {
 	return s
 }
 
-// LoadEnv takes values from the environment. Call it before flags are parsed, which win.
+// LoadEnv takes values from the environment for what no flag has set. Before flags are
+// parsed, it reads what they will replace as well, and reports what is wrong with it.
 func (s *Settings) LoadEnv(getenv func(string) string) {
 	for _, one := range s.all {
-		if one.Env == "" {
+		if one.Env == "" || one.byFlag {
 			continue
 		}
 		if text := getenv(one.Env); text != "" {
@@ -115,6 +119,10 @@ type settingFlag struct {
 }
 
 func (f *settingFlag) Set(text string) error {
+	if f.one.byFlag && f.one.Type == Map { // repeated
+		text = f.one.last + "," + text
+	}
+	f.one.byFlag, f.one.last = true, text
 	f.settings.note("flag "+f.settings.Dash+f.one.Flag+" ", f.settings.set(f.one, text))
 	return nil
 }
@@ -132,15 +140,16 @@ func (f *settingFlag) IsBoolFlag() bool { return f.one.Type == Bool }
 
 // text returns the value; a secret one is not shown.
 func (one *setting) text() string {
-	switch value := one.value.Interface().(type) {
-	case []string:
-		return strings.Join(value, ",")
-	case string:
-		if one.Secret {
-			return Secret(value).String()
-		}
+	value := one.value.Interface()
+	switch {
+	case one.value.IsZero() && (one.Type == String || one.Type == Map):
+		return ""
+	case one.Secret:
+		return Redacted
+	case one.Type == List:
+		return strings.Join(value.([]string), ",")
 	}
-	return fmt.Sprint(one.value.Interface())
+	return fmt.Sprint(value)
 }
 
 // All returns the settings with their values as text.

@@ -30,9 +30,5 @@ func ccmPage(w io.Writer) {
 	for _, f := range command.OtherDefaults() {
 		fmt.Fprintf(w, "| `--%s` | %s | %s |\n", f[0], quote(f[1]), quote(f[2]))
 	}
-	fmt.Fprint(w, "\n## Flags\n\n| flag | default | meaning |\n|---|---|---|\n")
-	for _, f := range command.OwnFlags() {
-		fmt.Fprintf(w, "| `--%s` | %s | %s |\n", f[0], quote(f[1]), cell(f[2]))
-	}
-	writeVariables(w, command.Variables())
+	command.Settings().WriteMarkdown(w)
 }

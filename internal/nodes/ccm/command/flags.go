@@ -7,30 +7,21 @@ import (
 	"k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/names"
 	"k8s.io/cloud-provider/options"
+
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 // standing returns settings that do not depend on arguments or environment.
 func standing() *settings {
-	s, err := newSettings(func(string) string { return "" })
+	s, err := newSettings()
 	if err != nil {
 		panic(err) // the library's own defaults
 	}
 	return s
 }
 
-// OwnFlags returns the flags that other cloud controller managers do not have, each
-// with its default and its meaning.
-func OwnFlags() [][3]string {
-	var all [][3]string
-	standing().own.VisitAll(func(f *pflag.Flag) {
-		value := f.DefValue
-		if value == "[]" {
-			value = ""
-		}
-		all = append(all, [3]string{f.Name, value, f.Usage})
-	})
-	return all
-}
+// Settings returns the settings that other cloud controller managers do not have.
+func Settings() *config.Settings { return standing().own }
 
 // OtherDefaults returns the flags whose default differs from that of
 // k8s.io/cloud-provider, each with that default and ours.

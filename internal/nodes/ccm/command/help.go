@@ -44,13 +44,3 @@ func (s *settings) help(w io.Writer) {
 		c.Schema().WriteHelp(w)
 	}
 }
-
-// Variables returns the environment variables of the program, without the provider's
-// settings, each with its meaning.
-func Variables() [][2]string {
-	all := [][2]string{{"CLOUD_PROVIDER", "the same as --cloud-provider"}}
-	for _, flag := range OwnFlags() {
-		all = append(all, [2]string{variable(flag[0]), "the same as --" + flag[0]})
-	}
-	return all
-}

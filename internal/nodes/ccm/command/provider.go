@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/outrigger/outrigger/internal/nodes/ccm"
@@ -63,13 +62,13 @@ func openCloud(ctx context.Context, s *settings, getenv func(string) string, log
 func (o *opened) options(s *settings, name string, logger *slog.Logger) ccm.Options {
 	m := registerMetrics()
 	all := ccm.Options{
-		Name: name, Provider: o.provider, Tags: s.tags, Labels: s.labels, LabelsFromTags: s.fromTags, Format: ccm.Format(s.format),
-		CallTimeout: s.callTimeout, ListAge: s.listAge, GoneAfter: s.goneAfter, EmptyAfter: s.emptyAfter, LeftAfter: s.leftAfter,
+		Name: name, Provider: o.provider, Tags: s.Tags, Labels: s.Labels, LabelsFromTags: s.FromTags, Format: s.Format,
+		CallTimeout: s.CallTimeout, ListAge: s.ListAge, GoneAfter: s.GoneAfter, EmptyAfter: s.EmptyAfter, LeftAfter: s.LeftAfter,
 		Pass:    s.options.KubeCloudShared.NodeMonitorPeriod.Duration,
 		Observe: func(c ccm.Call) { m.observe(name, c) }, Failed: m.failed, Held: m.held,
 	}
-	if addr, err := netip.ParseAddr(s.balancer); err == nil { // else it is empty
-		o.local = localbalancer.New(addr, logger)
+	if s.Balancer.IsValid() {
+		o.local = localbalancer.New(s.Balancer, logger)
 		all.Balancers = o.local
 	}
 	return all
