@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/machines/nodeimage"
 	"github.com/outrigger/outrigger/internal/program"
 )
@@ -26,22 +26,7 @@ func main() {
 }
 
 func rootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "node-image",
-		Short:         "Build the image of machines that are containers",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return program.Usagef("unknown command %q; there is `node-image build`", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return program.Usagef("%w; all flags: %s -h", err, cmd.CommandPath())
-	})
+	root := commandline.Root(&cobra.Command{Use: "node-image", Short: "Build the image of machines that are containers"})
 	root.AddCommand(buildCommand())
 	return root
 }
@@ -57,16 +42,8 @@ containerd, runc and network plugins, kubelet and kubeadm, and the images that
 kubeadm wants, as an archive for docker load. Run it in a checkout of the module,
 on Debian. No registry is asked and root is not needed. SOURCE_DATE_EPOCH sets
 the time of the files that are made.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
-				return program.UsageError(err)
-			}
-			return nil
-		},
+		Args: commandline.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
-			if format != "text" && format != "json" {
-				return program.Usagef("-o %q: want text or json", format)
-			}
 			if _, err := name.NewRepository(o.Repository); err != nil {
 				return program.Usagef("--repository %q is not an image without a tag: %w", o.Repository, err)
 			}
@@ -84,26 +61,16 @@ the time of the files that are made.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Output, "output", filepath.Join("bin", "node"), "folder for the image")
-	f.StringVar(&o.Cache, "cache", defaultCache(), "folder for downloaded packages")
+	f.StringVar(&o.Cache, "cache", commandline.Cache("node-image"), "folder for downloaded packages")
 	f.StringVar(&o.Repository, "repository", "outrigger/node", "name of the image; the tag is the version of Kubernetes")
 	f.StringVar(&o.Version, "agent-version", "", "version that node-agent reports")
-	f.StringVarP(&format, "out", "o", "text", "summary on standard output: text or json")
+	commandline.Form(cmd, &format, "out", "summary on standard output", "text", "json")
 	return cmd
-}
-
-func defaultCache() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "outrigger", "node-image")
 }
 
 func printSummary(w io.Writer, format string, s *nodeimage.Summary, took time.Duration) error {
 	if format == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(s)
+		return commandline.WriteJSON(w, s)
 	}
 	_, err := fmt.Fprintf(w, "%s: %.0f MB as %s, %.0f MB in an engine, %d packages, %d images, %.0f s\nload it: docker load -i %s\n",
 		s.Image, float64(s.Size)/1e6, s.File, float64(s.Unpacked)/1e6, len(s.Packages), len(s.Images), took.Seconds(), s.File)

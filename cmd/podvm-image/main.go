@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/guest/image"
 	"github.com/outrigger/outrigger/internal/program"
 )
@@ -26,22 +26,7 @@ func main() {
 }
 
 func rootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "podvm-image",
-		Short:         "Build the image that pod VMs boot",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return program.Usagef("unknown command %q; there is `podvm-image build`", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return program.Usagef("%w; all flags: %s -h", err, cmd.CommandPath())
-	})
+	root := commandline.Root(&cobra.Command{Use: "podvm-image", Short: "Build the image that pod VMs boot"})
 	root.AddCommand(buildCommand())
 	return root
 }
@@ -56,12 +41,7 @@ func buildCommand() *cobra.Command {
 programs of this module. Run it in a checkout of the module, on Debian amd64.
 Root is not needed. Equal inputs give byte-equal files; SOURCE_DATE_EPOCH sets
 the time of the files in the image.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
-				return program.UsageError(err)
-			}
-			return nil
-		},
+		Args: commandline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Log = func(f string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), f+"\n", a...) }
 			summary, err := image.Build(cmd.Context(), opts)
@@ -71,9 +51,6 @@ the time of the files in the image.`,
 			return printSummary(cmd.OutOrStdout(), format, summary)
 		},
 		PreRunE: func(*cobra.Command, []string) error {
-			if format != "text" && format != "json" {
-				return program.Usagef("-o %q: want text or json", format)
-			}
 			for _, f := range opts.Formats {
 				if !slices.Contains(image.Formats(), f) {
 					return program.Usagef("--format %q: want one of %s", f, strings.Join(image.Formats(), ", "))
@@ -84,7 +61,7 @@ the time of the files in the image.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.Output, "output", filepath.Join("bin", "podvm"), "folder for the image")
-	f.StringVar(&opts.Cache, "cache", defaultCache(), "folder for downloaded packages")
+	f.StringVar(&opts.Cache, "cache", commandline.Cache("podvm"), "folder for downloaded packages")
 	f.StringSliceVar(&opts.Formats, "format", []string{image.FormatInitramfs, image.FormatQcow2, image.FormatDocker}, "what to build: "+strings.Join(image.Formats(), ", ")+" (vhd is for Azure, gcp for Google Cloud, ova for vSphere, docker for docker load)")
 	f.StringVar(&opts.KernelPackage, "kernel-package", "", "Debian kernel package (default: what linux-image-cloud-amd64 depends on)")
 	f.StringVar(&opts.KernelDeb, "kernel-deb", "", "kernel package file, instead of --kernel-package")
@@ -92,24 +69,14 @@ the time of the files in the image.`,
 	f.StringVar(&opts.Version, "guest-version", "", "version that the guest's programs report")
 	f.StringVar(&opts.Cmdline, "cmdline", image.DefaultCmdline, "kernel command line in the disk image")
 	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")
-	f.StringVarP(&format, "out", "o", "text", "summary on standard output: text or json")
+	commandline.Form(cmd, &format, "out", "summary on standard output", "text", "json")
 	cmd.MarkFlagsMutuallyExclusive("kernel-package", "kernel-deb")
 	return cmd
 }
 
-func defaultCache() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "outrigger", "podvm")
-}
-
 func printSummary(w io.Writer, format string, s *image.Summary) error {
 	if format == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(s)
+		return commandline.WriteJSON(w, s)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "kernel\t%s, %d modules\n", s.KernelVersion, s.Modules)
