@@ -3,6 +3,7 @@
 package variables
 
 import (
+	"errors"
 	"flag"
 	"io"
 	"maps"
@@ -12,6 +13,9 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 )
+
+// ErrUnknown is of variables that are no settings of the provider.
+var ErrUnknown = errors.New("unknown variables")
 
 // OpenByEnvironment makes a provider of the variables of this process.
 func OpenByEnvironment(cloud provider.CloudProvider) (provider.Provider, error) {
@@ -23,7 +27,7 @@ func OpenByEnvironment(cloud provider.CloudProvider) (provider.Provider, error) 
 }
 
 // Open makes a provider of variables: its own or, where there is none, what getenv returns.
-// Own ones that are not settings of the provider, and not in others, are a mistake.
+// Own ones that are not settings of the provider, and not in others, are [ErrUnknown].
 func Open(cloud provider.CloudProvider, own map[string]string, getenv func(string) string, others ...string) (provider.Provider, error) {
 	configurable, ok := cloud.(config.Configurable)
 	if !ok {
@@ -43,7 +47,7 @@ func Open(cloud provider.CloudProvider, own map[string]string, getenv func(strin
 		delete(rest, name)
 	}
 	if len(rest) > 0 {
-		return nil, program.Usagef("unknown variables %q; those of the provider are on its page of the reference", slices.Sorted(maps.Keys(rest)))
+		return nil, program.Usagef("%w %q; those of the provider are on its page of the reference", ErrUnknown, slices.Sorted(maps.Keys(rest)))
 	}
 	fresh := configurable.Fresh()
 	fresh.Set(values)

@@ -78,5 +78,9 @@ func configured(loaded *plugin.Loaded, s *settings, getenv func(string) string) 
 	if _, ok := loaded.Cloud.(config.Configurable); !ok && len(s.file) == 0 {
 		return variables.OpenByEnvironment(loaded.Cloud)
 	}
-	return variables.Open(loaded.Cloud, s.file, getenv)
+	p, err := variables.Open(loaded.Cloud, s.file, getenv)
+	if errors.Is(err, variables.ErrUnknown) {
+		err = fmt.Errorf("--cloud-config: %w", err)
+	}
+	return p, err
 }
