@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger/outrigger/provider/config"
 )
 
-// ErrUnknown is of variables that are no settings of the provider.
+// ErrUnknown is of a variable that is not a setting of the provider.
 var ErrUnknown = errors.New("unknown variables")
 
 // OpenByEnvironment makes a provider of the variables of this process.

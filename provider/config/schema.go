@@ -66,8 +66,6 @@ type Field struct {
 	Min   *int64 `json:"min,omitempty"`
 	Max   *int64 `json:"max,omitempty"`
 	Usage string `json:"usage"`
-	// Group is a heading in the help of a program, see [Settings].
-	Group string `json:"-"`
 }
 
 // Schema is the configuration of one provider.

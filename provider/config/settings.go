@@ -32,6 +32,7 @@ type Settings struct {
 type setting struct {
 	member
 	means []string
+	group string
 	// byFlag says that a flag has set it, to last.
 	byFlag bool
 	last   string
@@ -43,9 +44,8 @@ func Bind(ptr any) *Settings {
 	s := &Settings{Dash: "-"}
 	group := ""
 	for _, m := range mustMembers(ptr) {
-		one := &setting{member: m, means: parseList(m.tag.Get("means"))}
 		group = cmp.Or(m.tag.Get("group"), group)
-		one.Group = group
+		one := &setting{member: m, means: parseList(m.tag.Get("means")), group: group}
 		switch {
 		case !m.value.IsZero():
 			one.Default = one.text()
@@ -152,11 +152,11 @@ func (one *setting) text() string {
 	return fmt.Sprint(value)
 }
 
-// All returns the settings with their values as text.
-func (s *Settings) All() iter.Seq2[Field, string] {
+// All returns the settings with their values as text, or only those below the headings.
+func (s *Settings) All(headings ...string) iter.Seq2[Field, string] {
 	return func(yield func(Field, string) bool) {
 		for _, one := range s.all {
-			if !yield(one.Field, one.text()) {
+			if wanted := len(headings) == 0 || slices.Contains(headings, one.group); wanted && !yield(one.Field, one.text()) {
 				return
 			}
 		}
@@ -168,8 +168,8 @@ func (s *Settings) eachGroup(do func(heading string, fields []Field)) {
 	var fields []Field
 	for i, one := range s.all {
 		fields = append(fields, one.Field)
-		if i+1 == len(s.all) || s.all[i+1].Group != one.Group {
-			do(one.Group, fields)
+		if i+1 == len(s.all) || s.all[i+1].group != one.group {
+			do(one.group, fields)
 			fields = nil
 		}
 	}

@@ -74,6 +74,7 @@ type Command struct {
 func (c *Command) Run(args []string) int { return c.program(new(settings)).Main(args) }
 
 func (c *Command) program(s *settings) *program.Program {
+	s.Provider = provider.Canonical(c.Getenv("CLOUD_PROVIDER")) // the help shows it as the default
 	return &program.Program{
 		Name: name, About: about(), Settings: bind(s), Check: s.check,
 		Run:    func(ctx context.Context) error { return c.serve(ctx, s) },

@@ -102,8 +102,8 @@ func Env() []string {
 // withoutEffect returns advice for each setting that was given and has no effect. A
 // setting that is off needs none.
 func withoutEffect(all *config.Settings) (warnings []string) {
-	for f, text := range all.All() {
-		if f.Group == groupLater && text != "" && !strings.EqualFold(text, "false") {
+	for f, text := range all.All(groupLater) {
+		if text != "" && !strings.EqualFold(text, "false") {
 			warnings = append(warnings, fmt.Sprintf("%s has no effect and can be removed: %s", f.Env, f.Usage))
 		}
 	}
