@@ -39,7 +39,7 @@ func TestProviderIsChosen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errs := run(tc.env, "--help")
-			_, usage, _ := strings.Cut(out, "--provider name\n")
+			_, usage, _ := strings.Cut(out, "--provider TEXT [CLOUD_PROVIDER]\n")
 			usage, _, _ = strings.Cut(usage, "\n")
 			if code != 0 || !strings.HasSuffix(usage, tc.want) || !strings.Contains(out, "built in: mine.") {
 				t.Errorf("code %d, %s%q: want %q", code, errs, usage, tc.want)

@@ -6,6 +6,7 @@ package main
 import (
 	"os"
 
+	_ "github.com/outrigger/outrigger/internal/builtin" // providers
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor/command"
 )
 

@@ -20,7 +20,7 @@ func TestWrongUsage(t *testing.T) {
 		"make":                         `unknown command "make"`,
 		"build all":                    "all",
 		"build --colour":               "--colour",
-		"build -o xml":                 `-o "xml"`,
+		"build -o xml":                 `--out "xml"`,
 		"build --repository Not/Lower": "--repository",
 		"build --repository a/b:v1":    "--repository",
 	} {

@@ -9,14 +9,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/guest/image"
 	"github.com/outrigger/outrigger/internal/program"
-	"github.com/outrigger/outrigger/internal/program/builder"
 )
 
 func main() {
@@ -25,11 +26,14 @@ func main() {
 }
 
 func rootCommand() *cobra.Command {
-	return builder.Root("podvm-image", "Build the image that pod VMs boot", buildCommand())
+	root := commandline.Root(&cobra.Command{Use: "podvm-image", Short: "Build the image that pod VMs boot"})
+	root.AddCommand(buildCommand())
+	return root
 }
 
 func buildCommand() *cobra.Command {
 	var opts image.Options
+	var format string
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the pod VM image from Debian packages and this module",
@@ -37,18 +41,27 @@ func buildCommand() *cobra.Command {
 programs of this module. Run it in a checkout of the module, on Debian amd64.
 Root is not needed. Equal inputs give byte-equal files; SOURCE_DATE_EPOCH sets
 the time of the files in the image.`,
+		Args: commandline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Log = func(f string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), f+"\n", a...) }
 			summary, err := image.Build(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
-			return builder.Print(cmd, summary, func(w io.Writer) error { return printSummary(w, summary) })
+			return printSummary(cmd.OutOrStdout(), format, summary)
+		},
+		PreRunE: func(*cobra.Command, []string) error {
+			for _, f := range opts.Formats {
+				if !slices.Contains(image.Formats(), f) {
+					return program.Usagef("--format %q: want one of %s", f, strings.Join(image.Formats(), ", "))
+				}
+			}
+			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.Output, "output", filepath.Join("bin", "podvm"), "folder for the image")
-	f.StringVar(&opts.Cache, "cache", builder.Cache("podvm"), "folder for downloaded packages")
+	f.StringVar(&opts.Cache, "cache", commandline.Cache("podvm"), "folder for downloaded packages")
 	f.StringSliceVar(&opts.Formats, "format", []string{image.FormatInitramfs, image.FormatQcow2, image.FormatDocker}, "what to build: "+strings.Join(image.Formats(), ", ")+" (vhd is for Azure, gcp for Google Cloud, ova for vSphere, docker for docker load)")
 	f.StringVar(&opts.KernelPackage, "kernel-package", "", "Debian kernel package (default: what linux-image-cloud-amd64 depends on)")
 	f.StringVar(&opts.KernelDeb, "kernel-deb", "", "kernel package file, instead of --kernel-package")
@@ -56,11 +69,15 @@ the time of the files in the image.`,
 	f.StringVar(&opts.Version, "guest-version", "", "version that the guest's programs report")
 	f.StringVar(&opts.Cmdline, "cmdline", image.DefaultCmdline, "kernel command line in the disk image")
 	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")
+	commandline.Form(cmd, &format, "out", "summary on standard output", "text", "json")
 	cmd.MarkFlagsMutuallyExclusive("kernel-package", "kernel-deb")
 	return cmd
 }
 
-func printSummary(w io.Writer, s *image.Summary) error {
+func printSummary(w io.Writer, format string, s *image.Summary) error {
+	if format == "json" {
+		return commandline.WriteJSON(w, s)
+	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "kernel\t%s, %d modules\n", s.KernelVersion, s.Modules)
 	for _, f := range s.Files {

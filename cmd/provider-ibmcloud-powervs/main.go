@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command provider-ibmcloud-powervs is provider ibmcloud-powervs as a program of its own: a process
-// plugin, or a server on a socket. Install it as a file called ibmcloud-powervs, since a
-// plugin's file has the provider's name.
+// Command provider-ibmcloud-powervs is provider ibmcloud-powervs as a program of its own.
 package main
 
 import (
-	"os"
-
-	"github.com/outrigger/outrigger/internal/version"
-	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/serve"
+	"github.com/outrigger/outrigger/internal/providerprogram"
 	"github.com/outrigger/outrigger/providers/ibmcloudpowervs"
 )
 
-func main() {
-	os.Exit(serve.Run(serve.Options{Name: ibmcloudpowervs.Name, Version: version.Version, Cloud: provider.Get(ibmcloudpowervs.Name)}))
-}
+func main() { providerprogram.Main(ibmcloudpowervs.Name) }

@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command provider-vsphere is provider vsphere as a program of its own: a process
-// plugin, or a server on a socket. Install it as a file called vsphere, since a
-// plugin's file has the provider's name.
+// Command provider-vsphere is provider vsphere as a program of its own.
 package main
 
 import (
-	"os"
-
-	"github.com/outrigger/outrigger/internal/version"
-	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/serve"
+	"github.com/outrigger/outrigger/internal/providerprogram"
 	"github.com/outrigger/outrigger/providers/vsphere"
 )
 
-func main() {
-	os.Exit(serve.Run(serve.Options{Name: vsphere.Name, Version: version.Version, Cloud: provider.Get(vsphere.Name)}))
-}
+func main() { providerprogram.Main(vsphere.Name) }

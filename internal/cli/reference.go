@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// WriteReference prints every command and flag as Markdown, for docs/reference.
-func WriteReference(w io.Writer) {
-	WriteCommand(w, (&App{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}).command())
+// Command returns the whole command line, for docs/reference.
+func Command() *cobra.Command {
+	return (&App{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}).command()
 }
 
 // WriteCommand prints a command, its flags and its subcommands as Markdown.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package variables reads files with the settings of a provider.
+// Package variables has the settings of a provider by their variables: it reads files with
+// them, and opens the provider.
 package variables
 
 import (

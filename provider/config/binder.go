@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,31 +123,18 @@ func (b *Binder) Values() (Values, error) { return b.values(true) }
 // are an error.
 func (b *Binder) values(complete bool) (Values, error) {
 	var errs []error
-	for _, name := range sortedKeys(b.wrong) {
+	for _, name := range slices.Sorted(maps.Keys(b.wrong)) {
 		errs = append(errs, b.wrong[name])
 	}
 	for _, field := range b.schema.Fields {
 		if complete && field.Required && b.given[field.Name] == "" && field.Default == "" && b.wrong[field.Name] == nil {
-			errs = append(errs, field.bad("it is required and not set"))
+			errs = append(errs, field.bad("%v", errMissing))
 		}
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	values := Values{}
-	for name, text := range b.given {
-		values[name] = text
-	}
-	return values, nil
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return maps.Clone(b.given), nil
 }
 
 // Check returns an error if text is not a value of the field. The error never contains
@@ -159,38 +147,51 @@ func (f Field) Check(text string) error {
 	return err
 }
 
-func (f Field) check(text string) error {
+func (f Field) check(text string) (err error) {
 	if len(f.Choices) > 0 && !slices.Contains(f.Choices, text) {
-		return fmt.Errorf("%q is none of %s", text, strings.Join(f.Choices, ", "))
+		return fmt.Errorf("%q: want %s", text, strings.Join(f.Choices, " or "))
 	}
 	switch f.Type {
 	case Bool:
-		_, err := parseBool(text)
-		return err
+		_, err = parseBool(text)
 	case Int:
-		return f.checkInt(text)
-	case Duration:
-		if _, err := time.ParseDuration(text); err != nil {
-			return fmt.Errorf("%q is not a duration with its unit, such as 90s or 5m", text)
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q: want a whole number%s", text, f.bounds(", "))
 		}
+		return f.checkBounds(n, text)
+	case Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("%q: want a duration with its unit, such as 90s or 5m", text)
+		}
+		return f.checkBounds(int64(d), text)
 	case Map:
-		_, err := parseMap(text)
-		return err
+		_, err = parseMap(text)
+	}
+	return err
+}
+
+func (f Field) checkBounds(n int64, text string) error {
+	if f.Min != nil && n < *f.Min || f.Max != nil && n > *f.Max {
+		return fmt.Errorf("%s: want %s", text, f.bounds(""))
 	}
 	return nil
 }
 
-func (f Field) checkInt(text string) error {
-	n, err := strconv.ParseInt(text, 10, 64)
+// bounds returns in words, after the prefix, which values the field takes; empty if all.
+func (f Field) bounds(prefix string) string {
 	switch {
-	case err != nil:
-		return fmt.Errorf("%q is not a whole number", text)
-	case f.Min != nil && n < *f.Min:
-		return fmt.Errorf("%d is less than %d", n, *f.Min)
-	case f.Max != nil && n > *f.Max:
-		return fmt.Errorf("%d is more than %d", n, *f.Max)
+	case f.Min != nil && f.Max != nil:
+		return fmt.Sprintf("%sfrom %d to %d", prefix, *f.Min, *f.Max)
+	case f.Min != nil && *f.Min == 1 && f.Type == Duration:
+		return prefix + "more than 0"
+	case f.Min != nil:
+		return fmt.Sprintf("%s%d or more", prefix, *f.Min)
+	case f.Max != nil:
+		return fmt.Sprintf("%s%d or less", prefix, *f.Max)
 	}
-	return nil
+	return ""
 }
 
 // parseBool accepts the values that upstream's variables accept, and no others.
@@ -201,7 +202,7 @@ func parseBool(text string) (bool, error) {
 	case "0", "false", "no", "off":
 		return false, nil
 	}
-	return false, fmt.Errorf("%q is neither true nor false", text)
+	return false, fmt.Errorf("%q: want true or false", text)
 }
 
 func parseList(text string) []string {
@@ -219,7 +220,7 @@ func parseMap(text string) (map[string]string, error) {
 	for _, part := range parseList(text) {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || key == "" {
-			return nil, fmt.Errorf("%q is not key=value", part)
+			return nil, fmt.Errorf("%q: want key=value", part)
 		}
 		if _, double := m[key]; double {
 			return nil, fmt.Errorf("the key %q is there twice", key)

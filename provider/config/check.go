@@ -12,48 +12,37 @@ import (
 // Check returns what in the configuration struct c breaks its tags: choices,
 // bounds, required. It is for configurations that no manager has made.
 func Check[C any](c C) error {
-	value := reflect.ValueOf(&c).Elem()
 	var errs []error
-	for _, member := range reflect.VisibleFields(value.Type()) {
-		if member.Anonymous || !tagged(member) {
-			continue
-		}
-		field, err := fieldOf(member)
-		if err != nil {
-			panic(err)
-		}
-		if err := field.checkValue(value.FieldByIndex(member.Index)); err != nil {
-			errs = append(errs, field.bad("%v", err))
+	for _, m := range mustMembers(&c) {
+		if err := m.check(); err != nil {
+			errs = append(errs, m.bad("%v", err))
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// errMissing is what is wrong with a required setting.
+var errMissing = errors.New("it is required and not set")
 
 // missing names the required settings that the struct behind ptr lacks.
 func missing(ptr any) error {
-	value := reflect.ValueOf(ptr).Elem()
 	var errs []error
-	for _, member := range reflect.VisibleFields(value.Type()) {
-		if member.Tag.Get("required") != "true" || !value.FieldByIndex(member.Index).IsZero() {
-			continue
+	for _, m := range mustMembers(ptr) {
+		if m.Required && m.value.IsZero() {
+			errs = append(errs, m.bad("%v", errMissing))
 		}
-		field, err := fieldOf(member)
-		if err != nil {
-			panic(err)
-		}
-		errs = append(errs, field.bad("it is required and not set"))
 	}
 	return errors.Join(errs...)
 }
 
-func (f Field) checkValue(v reflect.Value) error {
+func (m member) check() error {
 	switch {
-	case f.Required && v.IsZero():
-		return errors.New("it is required and not set")
-	case f.Type == Int:
-		return f.Check(fmt.Sprint(v.Int()))
-	case f.Type == String && v.Kind() == reflect.String && len(f.Choices) > 0:
-		return f.Check(v.String())
+	case m.Required && m.value.IsZero():
+		return errMissing
+	case m.Type == Int:
+		return m.Check(fmt.Sprint(m.value.Int()))
+	case m.Type == String && m.value.Kind() == reflect.String && len(m.Choices) > 0:
+		return m.Check(m.value.String())
 	}
 	return nil
 }
@@ -67,14 +56,10 @@ func Wrong[C any](name, format string, args ...any) error {
 
 // fieldNamed returns a setting of C, by its flag or variable.
 func fieldNamed[C any](name string) Field {
-	var c C
-	fields, err := fieldsOf(&c)
-	if err != nil {
-		panic(err)
-	}
-	i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name || f.Env == name })
+	members := mustMembers(new(C))
+	i := slices.IndexFunc(members, func(m member) bool { return m.Name == name || m.Env == name })
 	if i < 0 {
 		panic("no setting " + name)
 	}
-	return fields[i]
+	return members[i].Field
 }

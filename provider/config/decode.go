@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -12,29 +13,45 @@ import (
 	"time"
 )
 
-// fieldsOf reads the tags of the struct that ptr points to.
-func fieldsOf(ptr any) ([]Field, error) {
-	structType := reflect.TypeOf(ptr).Elem()
-	if structType.Kind() != reflect.Struct {
-		return nil, fmt.Errorf("%s is not a struct", structType)
+// member is a setting that is a field of a struct.
+type member struct {
+	Field
+	tag   reflect.StructTag
+	value reflect.Value
+}
+
+// membersOf returns the settings of the struct that ptr points to.
+func membersOf(ptr any) ([]member, error) {
+	value := reflect.ValueOf(ptr).Elem()
+	if value.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("%s is not a struct", value.Type())
 	}
-	var fields []Field
-	for _, member := range reflect.VisibleFields(structType) {
-		if member.Anonymous || !tagged(member) {
+	var all []member
+	for _, f := range reflect.VisibleFields(value.Type()) {
+		if f.Anonymous || !tagged(f) {
 			continue
 		}
-		field, err := fieldOf(member)
+		field, err := fieldOf(f)
 		if err != nil {
-			return nil, fmt.Errorf("field %s: %w", member.Name, err)
+			return nil, fmt.Errorf("field %s: %w", f.Name, err)
 		}
-		for _, other := range fields {
+		for _, other := range all {
 			if field.Flag != "" && field.Flag == other.Flag || field.Env != "" && field.Env == other.Env {
-				return nil, fmt.Errorf("field %s: %s is taken", member.Name, field.Title())
+				return nil, fmt.Errorf("field %s: %s is taken", f.Name, field.Title())
 			}
 		}
-		fields = append(fields, field)
+		all = append(all, member{field, f.Tag, value.FieldByIndex(f.Index)})
 	}
-	return fields, nil
+	return all, nil
+}
+
+// mustMembers is membersOf for tags that are right, which tests see to.
+func mustMembers(ptr any) []member {
+	all, err := membersOf(ptr)
+	if err != nil {
+		panic(err)
+	}
+	return all
 }
 
 // tagged reports whether the field of a struct is a setting.
@@ -45,10 +62,7 @@ func tagged(member reflect.StructField) bool {
 func fieldOf(member reflect.StructField) (Field, error) {
 	tag := member.Tag
 	f := Field{Flag: tag.Get("flag"), Env: tag.Get("env"), Unit: tag.Get("unit"), Default: tag.Get("default"), Usage: tag.Get("usage")}
-	f.Name = f.Flag
-	if f.Name == "" {
-		f.Name = f.Env
-	}
+	f.Name = cmp.Or(f.Flag, f.Env)
 	f.Choices, f.Labels = parseList(tag.Get("choices")), parseList(tag.Get("label"))
 	f.Secret = tag.Get("secret") == "true" || member.Type == reflect.TypeFor[Secret]()
 	f.Required = tag.Get("required") == "true"
@@ -57,10 +71,10 @@ func fieldOf(member reflect.StructField) (Field, error) {
 	if err != nil {
 		return f, err
 	}
-	if f.Min, err = bound(tag.Get("min")); err != nil {
+	if f.Min, err = f.bound(tag.Get("min")); err != nil {
 		return f, err
 	}
-	if f.Max, err = bound(tag.Get("max")); err != nil {
+	if f.Max, err = f.bound(tag.Get("max")); err != nil {
 		return f, err
 	}
 	switch {
@@ -74,9 +88,13 @@ func fieldOf(member reflect.StructField) (Field, error) {
 	return f, nil
 }
 
-func bound(text string) (*int64, error) {
+func (f Field) bound(text string) (*int64, error) {
 	if text == "" {
 		return nil, nil
+	}
+	if f.Type == Duration {
+		d, err := time.ParseDuration(text)
+		return (*int64)(&d), err
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	return &n, err
@@ -104,42 +122,26 @@ func typeOf(t reflect.Type) (Type, error) {
 	return "", fmt.Errorf("a setting cannot be a %s", t)
 }
 
-// decode fills the struct that ptr points to. Its error names every setting
-// that is wrong.
-func decode(ptr any, schema Schema, values Values) error {
-	byName := map[string]Field{}
-	for _, field := range schema.Fields {
-		byName[field.Name] = field
-	}
-	value := reflect.ValueOf(ptr).Elem()
+// decode fills the struct that ptr points to with values and defaults. Its error names
+// every setting that is wrong.
+func decode(ptr any, values Values) error {
 	var errs []error
-	for _, member := range reflect.VisibleFields(value.Type()) {
-		if member.Anonymous || !tagged(member) {
+	for _, m := range mustMembers(ptr) {
+		text := cmp.Or(values[m.Name], m.Default)
+		if text == "" {
 			continue
 		}
-		name := member.Tag.Get("flag")
-		if name == "" {
-			name = member.Tag.Get("env")
-		}
-		field := byName[name]
-		text := values[name]
-		if text == "" {
-			text = field.Default
-		}
-		if err := setField(value.FieldByIndex(member.Index), text); err != nil {
-			if field.Secret {
+		if err := setField(m.value, text); err != nil {
+			if m.Secret {
 				err = errors.New("the value does not parse")
 			}
-			errs = append(errs, field.bad("%v", err))
+			errs = append(errs, m.bad("%v", err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 func setField(v reflect.Value, text string) error {
-	if text == "" {
-		return nil
-	}
 	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		return u.UnmarshalText([]byte(text))
 	}

@@ -10,10 +10,12 @@ import (
 )
 
 // WriteMarkdown writes the settings as a Markdown table.
-func (s Schema) WriteMarkdown(w io.Writer) {
+func (s Schema) WriteMarkdown(w io.Writer) { writeMarkdown(w, "-", s.Fields) }
+
+func writeMarkdown(w io.Writer, dash string, fields []Field) {
 	fmt.Fprint(w, "| flag | variable | default | meaning |\n|---|---|---|---|\n")
-	for _, f := range s.Fields {
-		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", code("-", f.Flag), code("", f.Env), code("", f.Default), strings.ReplaceAll(f.meaning(), "|", `\|`))
+	for _, f := range fields {
+		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", code(dash, f.Flag), code("", f.Env), code("", f.Default), strings.ReplaceAll(f.meaning(), "|", `\|`))
 	}
 }
 
@@ -25,11 +27,13 @@ func code(prefix, text string) string {
 }
 
 // WriteHelp writes the settings for a terminal.
-func (s Schema) WriteHelp(w io.Writer) {
-	for _, f := range s.Fields {
+func (s Schema) WriteHelp(w io.Writer) { writeHelp(w, "-", s.Fields) }
+
+func writeHelp(w io.Writer, dash string, fields []Field) {
+	for _, f := range fields {
 		name := ""
 		if f.Flag != "" {
-			name = strings.TrimSpace("-"+f.Flag+" "+f.placeholder()) + " "
+			name = strings.TrimSpace(dash+f.Flag+" "+f.placeholder()) + " "
 		}
 		if f.Env != "" {
 			name += "[" + f.Env + "]"
@@ -71,13 +75,8 @@ func (f Field) meaning() string {
 	if len(f.Choices) > 0 {
 		text += "; one of " + strings.Join(f.Choices, ", ")
 	}
-	switch {
-	case f.Min != nil && f.Max != nil:
-		text += fmt.Sprintf("; from %d to %d", *f.Min, *f.Max)
-	case f.Min != nil:
-		text += fmt.Sprintf("; at least %d", *f.Min)
-	case f.Max != nil:
-		text += fmt.Sprintf("; at most %d", *f.Max)
+	if f.Type != Duration {
+		text += f.bounds("; ")
 	}
 	if len(f.Labels) > 0 {
 		text += "; default the node's label " + strings.Join(f.Labels, ", else ")

@@ -34,7 +34,7 @@ func TestLabelsStandBetweenVariablesAndDefaults(t *testing.T) {
 		"second label":   {nil, "", map[string]string{"new/zone": "", "old/zone": "old"}, []string{"new/zone", "old/zone", "cores"}, labelled{"old", 2, ""}, ""},
 		"by variable":    {nil, "env", labels, []string{"cores"}, labelled{"env", 4, ""}, ""},
 		"by flag":        {[]string{"-cores=1", "-zone=flag"}, "env", labels, nil, labelled{"flag", 1, ""}, ""},
-		"a wrong label":  {[]string{"-zone=z"}, "", map[string]string{"cores": "9"}, []string{"cores"}, labelled{}, "-cores: the node's label cores: 9 is more than 8"},
+		"a wrong label":  {[]string{"-zone=z"}, "", map[string]string{"cores": "9"}, []string{"cores"}, labelled{}, "-cores: the node's label cores: 9: want from 1 to 8"},
 		"without labels": {nil, "", nil, []string{"new/zone", "old/zone", "cores"}, labelled{"", 2, ""}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

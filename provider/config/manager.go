@@ -26,7 +26,6 @@ type Configurable interface {
 // Manager is a [Configurable] with a configuration struct.
 type Manager[C any] struct {
 	*Binder
-	name  string
 	open  func(C) (provider.Provider, error)
 	relax func(*C)
 	// noImport says that there are no imports.
@@ -38,12 +37,11 @@ type Manager[C any] struct {
 // the author's sees it. Providers are opened with open, and their arguments checked
 // as [arguments.Checked] says.
 func New[C any](name string, open func(C) (provider.Provider, error)) *Manager[C] {
-	var zero C
-	fields, err := fieldsOf(&zero)
-	if err != nil {
-		panic("provider " + name + ": " + err.Error())
+	schema := Schema{Provider: name}
+	for _, m := range mustMembers(new(C)) {
+		schema.Fields = append(schema.Fields, m.Field)
 	}
-	return &Manager[C]{Binder: NewBinder(Schema{name, fields}), name: name, open: open}
+	return &Manager[C]{Binder: NewBinder(schema), open: open}
 }
 
 // checked opens a provider behind the checks of its arguments. An error comes with no
@@ -92,11 +90,7 @@ func (m *Manager[C]) NewImporter() (provider.Provider, error) {
 	if m.relax == nil {
 		return m.NewProvider()
 	}
-	var c C
-	values, err := m.values(false)
-	if err == nil {
-		err = decode(&c, m.schema, values)
-	}
+	c, err := m.config(false)
 	if err != nil {
 		return nil, err
 	}
@@ -108,31 +102,30 @@ func (m *Manager[C]) NewImporter() (provider.Provider, error) {
 }
 
 // Config returns the settings as a struct, defaults included.
-func (m *Manager[C]) Config() (C, error) {
+func (m *Manager[C]) Config() (C, error) { return m.config(true) }
+
+// config returns the settings; with complete, missing required settings are an error.
+func (m *Manager[C]) config(complete bool) (C, error) {
 	var c C
-	values, err := m.Values()
-	if err != nil {
-		return c, err
+	values, err := m.values(complete)
+	if err == nil {
+		err = decode(&c, values)
 	}
-	return c, decode(&c, m.schema, values)
+	return c, err
 }
 
 // Fresh returns another manager with nothing set.
 func (m *Manager[C]) Fresh() Configurable {
-	fresh := New(m.name, m.open).ForImport(m.relax)
-	fresh.noImport = m.noImport
-	return fresh
+	fresh := *m
+	fresh.Binder = NewBinder(m.schema)
+	return &fresh
 }
 
 // Defaults returns C with every default filled in. It panics when the tags
 // are wrong, as [New] does.
 func Defaults[C any]() C {
 	var c C
-	fields, err := fieldsOf(&c)
-	if err == nil {
-		err = decode(&c, Schema{Fields: fields}, nil)
-	}
-	if err != nil {
+	if err := decode(&c, nil); err != nil {
 		panic(err)
 	}
 	return c

@@ -65,7 +65,11 @@ func (l makeLine) would(t *testing.T) string {
 // linkedBy returns the providers that a program has when it is built with a tag.
 func linkedBy(t *testing.T, program, tag string) (providers []string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "cmd", program, "provider_*.go"))
+	text, err := os.ReadFile(filepath.Join(root, "cmd", program, "main.go"))
+	if err != nil || !strings.Contains(string(text), "/internal/builtin\"") {
+		t.Fatalf("%s links no providers: %v", program, err)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "internal", "builtin", "provider_*.go"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}

@@ -27,8 +27,8 @@ type Room struct {
 // shared is what every part may import: packages for one task each, which know
 // nothing of pods, machines or Nodes.
 var shared = []string{
-	"provider", "internal/checkreport", "internal/guestinfo", "internal/kvm", "internal/loadbalancer", "internal/localnet",
-	"internal/logflags", "internal/nocloud", "internal/ociimage", "internal/program", "internal/redact", "internal/sbom", "internal/variables", "internal/version",
+	"provider", "internal/checkreport", "internal/commandline", "internal/guestinfo", "internal/kvm", "internal/loadbalancer", "internal/localnet",
+	"internal/controllers", "internal/nocloud", "internal/ociimage", "internal/program", "internal/redact", "internal/sbom", "internal/variables", "internal/version",
 }
 
 func with(more ...string) []string { return append(slices.Clone(shared), more...) }
@@ -52,6 +52,7 @@ var Rooms = []Room{
 	{"internal/cli", with("api/peerpod", "internal/protocol", "internal/peerpods/claims", "internal/peerpods/podclient")},
 	// It prints the flags of all programs and the settings of all providers.
 	{"internal/cli/reference", with("internal", "providers")},
+	{"internal/builtin", []string{"providers"}},
 	{"internal/dist", with("internal/guest/image", "internal/cli/demoimage", "internal/machines/release")},
 }
 

@@ -18,9 +18,11 @@ import (
 	"github.com/outrigger/outrigger/internal/cli"
 	"github.com/outrigger/outrigger/internal/cli/kubectl"
 	"github.com/outrigger/outrigger/internal/cli/providercheck"
+	capi "github.com/outrigger/outrigger/internal/machines/command"
 	capiconformance "github.com/outrigger/outrigger/internal/machines/conformance/command"
 	ccmoperator "github.com/outrigger/outrigger/internal/nodes/operator/command"
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor/command"
+	controller "github.com/outrigger/outrigger/internal/peerpods/controller/command"
+	webhook "github.com/outrigger/outrigger/internal/peerpods/webhook/command"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	_ "github.com/outrigger/outrigger/providers/alibabacloud"
@@ -56,33 +58,18 @@ func main() {
 func write(folder, chart string) error {
 	pages := map[string]func(io.Writer){
 		"cloud-api-adaptor.md":            adaptorPage,
-		"peerpod-ctrl.md":                 controllerPage,
-		"peerpods-webhook.md":             webhookPage,
-		"capi-manager.md":                 capiPage,
+		"peerpod-ctrl.md":                 settingsPage(controllerAbout, controller.Settings()),
+		"peerpods-webhook.md":             settingsPage(webhookAbout, webhook.Settings()),
+		"capi-manager.md":                 settingsPage(capiAbout, capi.Settings()),
 		"cloud-controller-manager.md":     ccmPage,
 		"capi-release.md":                 releasePage,
 		"containerd-shim-outrigger-v2.md": shimPage,
 		"node-installer.md":               nodeInstallerPage,
-		"outrigger.md": func(w io.Writer) {
-			fmt.Fprint(w, generated, "# outrigger\n")
-			cli.WriteReference(w)
-		},
-		"kubectl-outrigger.md": func(w io.Writer) {
-			fmt.Fprint(w, generated, "# kubectl-outrigger\n")
-			cli.WriteCommand(w, kubectl.Command())
-		},
-		"capi-conformance.md": func(w io.Writer) {
-			fmt.Fprint(w, generated, "# capi-conformance\n")
-			cli.WriteCommand(w, capiconformance.Command())
-		},
-		"ccm-operator.md": func(w io.Writer) {
-			fmt.Fprint(w, generated, "# ccm-operator\n")
-			cli.WriteCommand(w, ccmoperator.Command())
-		},
-		"provider-check.md": func(w io.Writer) {
-			fmt.Fprint(w, generated, "# provider-check\n")
-			cli.WriteCommand(w, providercheck.Command())
-		},
+		"outrigger.md":                    commandPage("outrigger", cli.Command()),
+		"kubectl-outrigger.md":            commandPage("kubectl-outrigger", kubectl.Command()),
+		"capi-conformance.md":             commandPage("capi-conformance", capiconformance.Command()),
+		"ccm-operator.md":                 commandPage("ccm-operator", ccmoperator.Command()),
+		"provider-check.md":               commandPage("provider-check", providercheck.Command()),
 	}
 	var schemas []config.Schema
 	for _, name := range provider.List() {
@@ -112,11 +99,6 @@ func save(file string, text []byte) error {
 		return err
 	}
 	return os.WriteFile(file, text, 0o644)
-}
-
-func adaptorPage(w io.Writer) {
-	fmt.Fprint(w, generated, "# cloud-api-adaptor\n\n`cloud-api-adaptor <provider> [flags]`. A flag wins over its variable, a variable over\nthe default; an empty variable counts as unset. Each provider has settings of its\nown: see [providers](providers/).\n")
-	command.WriteMarkdown(w)
 }
 
 // providerPage writes everything that is in a schema.

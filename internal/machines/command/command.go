@@ -6,24 +6,62 @@ package command
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
+	"strings"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/machines/webhooks"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 )
+
+const name = "capi-manager"
+
+const introduction = `capi-manager makes machines for Cluster API: it reconciles
+
+  DockerCluster, DockerMachine        containers of a Docker Engine, for trying out and for tests
+  OutriggerCluster, OutriggerMachine  instances of any Outrigger provider
+
+It runs beside Cluster API's own managers in a management cluster, where clusterctl
+init puts it, and takes the same flags. To run it by hand against a cluster that has
+Cluster API and the resources of config/crd:
+
+  capi-manager --kubeconfig ~/.kube/config --webhook-port 0 --diagnostics-address 0
+
+With machines in a cloud the provider's settings come from its variables:
+
+  AWS_REGION=eu-central-1 … capi-manager --provider aws --webhook-port 0
+
+Failure domains are settings of their own, in a file each:
+
+  capi-manager --provider aws --failure-domain a=zone-a.env --failure-domain b=zone-b.env
+
+Of several providers each cluster names its own, spec.provider of the OutriggerCluster;
+the others have settings of their own, in a file or in the Secret provider-NAME of the
+manager's namespace:
+
+  capi-manager --provider aws --more-providers azure=azure.env,openstack
+
+`
+
+// about returns what the program is for.
+func about() string {
+	names := provider.List()
+	if len(names) == 0 {
+		return introduction
+	}
+	return introduction + "Providers that are built in: " + strings.Join(names, ", ") + ". Others are plugins.\n"
+}
 
 // Command is one run of the program.
 type Command struct {
@@ -33,37 +71,44 @@ type Command struct {
 
 // Run does what args (without the program's name) say and returns the exit
 // code.
-func (c *Command) Run(args []string) int {
-	s := newSettings(c.Getenv)
-	err := s.parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		s.help(c.Stdout)
-		return program.ExitOK
-	case err == nil && s.version:
-		fmt.Fprintln(c.Stdout, "capi-manager version "+version.String())
-		return program.ExitOK
-	case err == nil:
-		err = program.UntilSignal(func(ctx context.Context) error { return c.run(ctx, s) })
+func (c *Command) Run(args []string) int { return c.program(new(settings)).Main(args) }
+
+func (c *Command) program(s *settings) *program.Program {
+	s.Provider = provider.Canonical(c.Getenv("CLOUD_PROVIDER")) // the help shows it as the default
+	return &program.Program{
+		Name: name, About: about(), Settings: bind(s), Check: s.check,
+		Run:    func(ctx context.Context) error { return c.serve(ctx, s) },
+		Stdout: c.Stdout, Stderr: c.Stderr, Getenv: c.getenv,
 	}
-	return program.Exit("capi-manager", c.Stderr, err)
 }
 
-func (c *Command) run(ctx context.Context, s *settings) error {
-	logger := s.log.Install(c.Stderr)
-	cluster, err := config.GetConfig()
-	if err != nil {
-		return fmt.Errorf("find the management cluster: %w: run in a pod with a service account, or set --kubeconfig or KUBECONFIG", err)
+// getenv has DOCKER_TLS_VERIFY as Docker's own clients read it.
+func (c *Command) getenv(name string) string {
+	if text := c.Getenv(name); text == "" || name != "DOCKER_TLS_VERIFY" {
+		return text
 	}
-	cluster.UserAgent = "capi-manager/" + version.Version
-	cluster.QPS, cluster.Burst = float32(s.qps), s.burst
-	return c.serve(ctx, s, cluster, logger)
+	return "true"
 }
 
-func (c *Command) serve(ctx context.Context, s *settings, cluster *rest.Config, logger *slog.Logger) error {
-	mgr, err := manager.New(cluster, s.managerOptions(logger))
+func bind(s *settings) *config.Settings {
+	bound := config.Bind(s)
+	bound.Dash = "--"
+	return bound
+}
+
+// Settings returns the program's settings.
+func Settings() *config.Settings { return bind(new(settings)) }
+
+func (c *Command) serve(ctx context.Context, s *settings) error {
+	logger := s.Log.Install(c.Stderr)
+	cluster, err := s.Find(name)
 	if err != nil {
-		return fmt.Errorf("reach the management cluster at %s: %w", cluster.Host, err)
+		return err
+	}
+	cluster.QPS, cluster.Burst = float32(s.QPS), s.Burst
+	mgr, err := controllers.NewManager(cluster, logger, s.managerOptions())
+	if err != nil {
+		return err
 	}
 	if err := checkKinds(mgr.GetRESTMapper()); err != nil {
 		return err
@@ -75,20 +120,20 @@ func (c *Command) serve(ctx context.Context, s *settings, cluster *rest.Config, 
 	if err := addChecks(mgr, s); err != nil {
 		return errors.Join(err, closeKinds())
 	}
-	logger.Info("starting", "version", version.String(), "providers", s.names(), "namespace", s.namespace, "watch-filter", s.watchFilter, "leader-elect", s.leaderElect)
+	logger.Info("starting", "version", version.String(), "providers", s.names(), "namespace", s.Namespace, "watch-filter", s.WatchFilter, "leader-elect", s.LeaderElect)
 	return errors.Join(mgr.Start(ctx), closeKinds())
 }
 
-// addChecks adds webhooks and health checks.
+// addChecks adds webhooks, and the check of readiness.
 func addChecks(mgr manager.Manager, s *settings) error {
 	ready := healthz.Ping
-	if s.webhookPort != 0 {
+	if s.WebhookPort != 0 {
 		if err := webhooks.SetupWithManager(mgr); err != nil {
 			return err
 		}
 		ready = mgr.GetWebhookServer().StartedChecker()
 	}
-	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("started", ready))
+	return mgr.AddReadyzCheck("started", ready)
 }
 
 // checkKinds returns an error that names the kinds that are not installed.

@@ -31,30 +31,36 @@ func run(args ...string) (code int, out, errs string) {
 	return code, stdout.String(), stderr.String()
 }
 
+// parse returns the settings of a command line.
+func parse(args ...string) (*settings, error) {
+	s := new(settings)
+	c := &Command{Getenv: func(string) string { return "" }}
+	return s, c.program(s).Load(flag.NewFlagSet("", flag.ContinueOnError), args)
+}
+
 func TestHelpHasEveryFlag(t *testing.T) {
 	code, out, _ := run("--help")
 	if code != program.ExitOK || !strings.Contains(out, "clusterctl") {
 		t.Fatalf("code %d: %s", code, out)
 	}
-	Flags().VisitAll(func(f *flag.Flag) {
-		if !strings.Contains(out, "  --"+f.Name) || f.Usage == "" {
-			t.Errorf("help lacks --%s", f.Name)
+	for f := range Settings().All() {
+		if !strings.Contains(out, "  --"+f.Flag) || f.Usage == "" {
+			t.Errorf("help lacks --%s", f.Flag)
 		}
-	})
+	}
 }
 
 // TestFlagsOfClusterAPI are those that Cluster API's managers are started with,
 // in every form that manifests and Tilt have.
 func TestFlagsOfClusterAPI(t *testing.T) {
-	s := newSettings(func(string) string { return "" })
-	err := s.parse(strings.Fields("--leader-elect --leader-elect=true --namespace=a --watch-filter=b --webhook-port=9443 --webhook-cert-dir=/c --health-addr=:9440 " +
+	s, err := parse(strings.Fields("--leader-elect --leader-elect=true --namespace=a --watch-filter=b --webhook-port=9443 --webhook-cert-dir=/c --health-addr=:9440 " +
 		"--diagnostics-address=:8443 --insecure-diagnostics=false --profiler-address=:6060 --sync-period=10m --kube-api-qps=100 --kube-api-burst=200 " +
 		"--clustercache-client-qps=20 --clustercache-client-burst=30 --feature-gates=MachinePool=false,ClusterTopology=true --dockermachine-concurrency=3 " +
-		"-zap-log-level=debug --v=2 --kubeconfig=/d --docker-node-image=i"))
+		"-zap-log-level=debug --v=2 --kubeconfig=/d --docker-node-image=i")...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.namespace != "a" || s.watchFilter != "b" || s.gates["MachinePool"] || !s.gates["ClusterTopology"] || *s.concurrency["dockermachine"] != 3 || !s.leaderElect || s.docker.NodeImage != "i" {
+	if s.Namespace != "a" || s.WatchFilter != "b" || s.Gates["MachinePool"] || !s.Gates["ClusterTopology"] || s.DockerMachines != 3 || !s.LeaderElect || s.NodeImage != "i" || s.Level != -2 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -108,8 +114,8 @@ func TestFailureDomainsHaveSettingsOfTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := newSettings(func(string) string { return "" })
-	if err := s.parse([]string{"--provider=domains", "--failure-domain=a=" + file}); err != nil {
+	s, err := parse("--provider=domains", "--failure-domain=a="+file)
+	if err != nil {
 		t.Fatal(err)
 	}
 	o := opener{settings: s, getenv: os.Getenv, logger: slog.New(slog.DiscardHandler)}
@@ -166,8 +172,8 @@ func TestMoreProvidersHaveSettingsOfTheirOwn(t *testing.T) {
 	openAll := func(getenv func(string) string, args ...string) error {
 		t.Helper()
 		clear(opened)
-		s := newSettings(func(string) string { return "" })
-		if err := s.parse(args); err != nil {
+		s, err := parse(args...)
+		if err != nil {
 			t.Fatal(err)
 		}
 		o := opener{settings: s, getenv: getenv, secrets: secrets, logger: slog.New(slog.DiscardHandler)}

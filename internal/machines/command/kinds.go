@@ -25,11 +25,11 @@ import (
 
 // family is a pair of kinds with their backend.
 type family struct {
-	cluster, machine string // as in the names of flags
-	newClusters      func() client.ObjectList
-	clusters         reconciler.ClusterReconciler
-	machines         reconciler.MachineReconciler
-	newTemplate      func() reconciler.InfraTemplate
+	clustersAtOnce, machinesAtOnce int
+	newClusters                    func() client.ObjectList
+	clusters                       reconciler.ClusterReconciler
+	machines                       reconciler.MachineReconciler
+	newTemplate                    func() reconciler.InfraTemplate
 	// clusterEnqueuer and enqueuer, if any, are those of the backend.
 	clusterEnqueuer, enqueuer *reconciler.Enqueuer
 }
@@ -45,18 +45,18 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 		}
 		return errors.Join(errs...)
 	}
-	engine, err := docker.New(s.docker, logger)
+	engine, err := docker.New(s.Config, logger)
 	if err != nil {
 		return closeAll, program.UsageError(err)
 	}
 	engine.Templates = templatesOf(mgr.GetAPIReader())
 	closers = append(closers, engine.Close)
-	containers := dockerKinds(engine)
-	watch := func(ctx context.Context) error { return engine.Watch(ctx, s.namespace) }
+	containers := dockerKinds(s, engine)
+	watch := func(ctx context.Context) error { return engine.Watch(ctx, s.Namespace) }
 	if err := errors.Join(containers.add(mgr, s), addDockerPools(mgr, s), containers.addCollector(mgr, s, engine), mgr.Add(manager.RunnableFunc(watch))); err != nil {
 		return closeAll, err
 	}
-	if s.provider == "" && len(s.more) == 0 {
+	if s.Provider == "" && len(s.More) == 0 {
 		logger.Warn("Outrigger kinds cannot be provisioned: --provider (CLOUD_PROVIDER) is not set")
 	}
 	o := opener{settings: s, getenv: os.Getenv, secrets: mgr.GetAPIReader(), logger: logger}
@@ -66,7 +66,7 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 	if err != nil {
 		return closeAll, err
 	}
-	kinds := outriggerKinds(clouds, enqueuer)
+	kinds := outriggerKinds(s, clouds, enqueuer)
 	return closeAll, errors.Join(kinds.add(mgr, s), kinds.addCollector(mgr, s, clouds))
 }
 
@@ -89,9 +89,9 @@ func templatesOf(live client.Reader) docker.TemplateReader {
 	}
 }
 
-func dockerKinds(b *docker.Backend) *family {
+func dockerKinds(s *settings, b *docker.Backend) *family {
 	f := &family{
-		cluster: "dockercluster", machine: "dockermachine",
+		clustersAtOnce: s.DockerClusters, machinesAtOnce: s.DockerMachines,
 		newClusters: func() client.ObjectList { return &infrav1.DockerClusterList{} },
 		newTemplate: func() reconciler.InfraTemplate { return &infrav1.DockerMachineTemplate{} },
 	}
@@ -111,11 +111,11 @@ func dockerKinds(b *docker.Backend) *family {
 }
 
 func addDockerPools(mgr manager.Manager, s *settings) error {
-	if !s.gates["MachinePool"] {
+	if !s.Gates["MachinePool"] {
 		return nil
 	}
 	r := &reconciler.PoolReconciler{
-		Base:        reconciler.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.watchFilter},
+		Base:        reconciler.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.WatchFilter},
 		Finalizer:   infrav1.DockerMachinePoolFinalizer,
 		Live:        mgr.GetAPIReader(),
 		MachineKind: infrav1.GroupVersion.WithKind("DockerMachine"),
@@ -126,12 +126,12 @@ func addDockerPools(mgr manager.Manager, s *settings) error {
 		},
 		NewMachines: func() client.ObjectList { return &infrav1.DockerMachineList{} },
 	}
-	return r.Setup(mgr, &infrav1.DockerMachinePoolList{}, &infrav1.DockerMachine{}, reconciler.Watching{Concurrency: *s.concurrency["dockermachinepool"]})
+	return r.Setup(mgr, &infrav1.DockerMachinePoolList{}, &infrav1.DockerMachine{}, reconciler.Watching{Concurrency: s.DockerMachinePools})
 }
 
-func outriggerKinds(clouds *outrigger.Clouds, enqueuer *reconciler.Enqueuer) *family {
+func outriggerKinds(s *settings, clouds *outrigger.Clouds, enqueuer *reconciler.Enqueuer) *family {
 	f := &family{
-		cluster: "outriggercluster", machine: "outriggermachine", enqueuer: enqueuer,
+		clustersAtOnce: s.OutriggerClusters, machinesAtOnce: s.OutriggerMachines, enqueuer: enqueuer,
 		newClusters: func() client.ObjectList { return &infrav1.OutriggerClusterList{} },
 		newTemplate: func() reconciler.InfraTemplate { return &infrav1.OutriggerMachineTemplate{} },
 	}
@@ -152,11 +152,11 @@ func outriggerKinds(clouds *outrigger.Clouds, enqueuer *reconciler.Enqueuer) *fa
 func newOutriggerMachines() client.ObjectList { return &infrav1.OutriggerMachineList{} }
 
 func (f *family) add(mgr manager.Manager, s *settings) error {
-	base := reconciler.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.watchFilter}
+	base := reconciler.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.WatchFilter}
 	f.clusters.Base, f.machines.Base = base, base
 	f.clusters.Live, f.machines.Live = mgr.GetAPIReader(), mgr.GetAPIReader()
 	f.clusters.NewList, f.machines.NewList = f.newClusters, f.clusters.NewMachines
-	if err := f.clusters.Setup(mgr, f.machines.New(), reconciler.Watching{Concurrency: *s.concurrency[f.cluster], Enqueuer: f.clusterEnqueuer}); err != nil {
+	if err := f.clusters.Setup(mgr, f.machines.New(), reconciler.Watching{Concurrency: f.clustersAtOnce, Enqueuer: f.clusterEnqueuer}); err != nil {
 		return err
 	}
 	if sizer, ok := f.machines.Backend.(reconciler.Sizer); ok {
@@ -165,17 +165,17 @@ func (f *family) add(mgr manager.Manager, s *settings) error {
 			return err
 		}
 	}
-	return f.machines.Setup(mgr, f.clusters.NewMachines(), reconciler.Watching{Concurrency: *s.concurrency[f.machine], Enqueuer: f.enqueuer})
+	return f.machines.Setup(mgr, f.clusters.NewMachines(), reconciler.Watching{Concurrency: f.machinesAtOnce, Enqueuer: f.enqueuer})
 }
 
 func (f *family) addCollector(mgr manager.Manager, s *settings, inventory reconciler.Inventory) error {
-	if s.collect == 0 {
+	if s.Collect == 0 {
 		return nil
 	}
 	return mgr.Add(&reconciler.Collector{
-		Base:      reconciler.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.watchFilter},
+		Base:      reconciler.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.WatchFilter},
 		Reader:    mgr.GetAPIReader(),
-		Inventory: inventory, Namespace: s.namespace, Every: s.collect, Grace: s.grace,
+		Inventory: inventory, Namespace: s.Namespace, Every: s.Collect, Grace: s.Grace,
 		NewClusters: f.newClusters, NewMachines: f.clusters.NewMachines,
 	})
 }

@@ -3,10 +3,8 @@
 package command
 
 import (
-	"log/slog"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -34,37 +32,35 @@ func Scheme() *runtime.Scheme {
 	return scheme
 }
 
-func (s *settings) managerOptions(logger *slog.Logger) manager.Options {
+func (s *settings) managerOptions() manager.Options {
 	grace := 8 * time.Second // less than the ten that the pod has
 	several := true          // managers in one process, in tests
 	o := manager.Options{
-		Scheme:                        Scheme(),
-		Logger:                        logr.FromSlogHandler(logger.Handler()),
-		Cache:                         cache.Options{SyncPeriod: &s.syncPeriod, DefaultTransform: cache.TransformStripManagedFields()},
-		Metrics:                       s.metricsOptions(),
-		Controller:                    controllerconfig.Controller{SkipNameValidation: &several},
-		HealthProbeBindAddress:        s.healthAddress,
-		PprofBindAddress:              s.profilerAddress,
-		LeaderElection:                s.leaderElect,
-		LeaderElectionID:              leaseName,
-		LeaderElectionNamespace:       s.leaderNamespace,
-		LeaseDuration:                 &s.lease,
-		RenewDeadline:                 &s.renew,
-		RetryPeriod:                   &s.retry,
-		LeaderElectionReleaseOnCancel: true, // the process ends right after
-		GracefulShutdownTimeout:       &grace,
+		Scheme:                  Scheme(),
+		Cache:                   cache.Options{SyncPeriod: &s.SyncPeriod, DefaultTransform: cache.TransformStripManagedFields()},
+		Metrics:                 s.metricsOptions(),
+		Controller:              controllerconfig.Controller{SkipNameValidation: &several},
+		HealthProbeBindAddress:  s.HealthAddress,
+		PprofBindAddress:        s.ProfilerAddress,
+		LeaderElection:          s.LeaderElect,
+		LeaderElectionID:        leaseName,
+		LeaderElectionNamespace: s.LeaderNamespace,
+		LeaseDuration:           &s.Lease,
+		RenewDeadline:           &s.Renew,
+		RetryPeriod:             &s.Retry,
+		GracefulShutdownTimeout: &grace,
 	}
-	if s.namespace != "" {
-		o.Cache.DefaultNamespaces = map[string]cache.Config{s.namespace: {}}
+	if s.Namespace != "" {
+		o.Cache.DefaultNamespaces = map[string]cache.Config{s.Namespace: {}}
 	}
-	if s.webhookPort != 0 {
-		o.WebhookServer = webhook.NewServer(webhook.Options{Port: s.webhookPort, CertDir: s.webhookCertDir})
+	if s.WebhookPort != 0 {
+		o.WebhookServer = webhook.NewServer(webhook.Options{Port: s.WebhookPort, CertDir: s.WebhookCertDir})
 	}
 	return o
 }
 
 func (s *settings) metricsOptions() metricsserver.Options {
-	o := metricsserver.Options{BindAddress: s.diagnosticsAddress, SecureServing: !s.insecureDiagnostics}
+	o := metricsserver.Options{BindAddress: s.DiagnosticsAddress, SecureServing: !s.InsecureDiagnostics}
 	if o.SecureServing {
 		o.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}

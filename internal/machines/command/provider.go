@@ -5,12 +5,8 @@ package command
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,7 +15,6 @@ import (
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/variables"
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
 )
 
@@ -72,7 +67,7 @@ func (o opener) openAll(ctx context.Context, options outrigger.Options) (clouds 
 		}
 		backends = append(backends, b)
 	}
-	return outrigger.NewClouds(o.provider, backends...), closeAll, nil
+	return outrigger.NewClouds(o.Provider, backends...), closeAll, nil
 }
 
 // open opens the default provider, whose settings are of the environment, or one of
@@ -82,7 +77,7 @@ func (o opener) open(ctx context.Context, name string) (*cloud, error) {
 	var own map[string]string
 	var err error
 	getenv := o.getenv
-	if _, more := o.more[name]; more {
+	if _, more := o.More[name]; more {
 		if own, err = o.own(ctx, c); err != nil {
 			return nil, err
 		}
@@ -100,7 +95,7 @@ func (o opener) open(ctx context.Context, name string) (*cloud, error) {
 // own reads the settings of one of --more-providers: of its file, or of its Secret. An
 // error never shows a value.
 func (o opener) own(ctx context.Context, c *cloud) (own map[string]string, err error) {
-	if file := o.more[c.name]; file != "" {
+	if file := o.More[c.name]; file != "" {
 		c.source = fmt.Sprintf("--more-providers %s=%s", c.name, file)
 		if own, err = variables.Read(file); err != nil {
 			err = program.Usagef("%s: %w", c.source, err)
@@ -141,13 +136,9 @@ func apart(own map[string]string, getenv func(string) string) func(string) strin
 
 func (c *cloud) configure(own map[string]string) (err error) {
 	if own != nil {
-		c.any, err = c.fresh(own, plugin.FolderVariable, plugin.EnableVariable, plugin.PathVariable, plugin.HashVariable)
+		c.any, err = variables.Open(c.loaded.Cloud, own, c.settings, plugin.FolderVariable, plugin.EnableVariable, plugin.PathVariable, plugin.HashVariable)
 	} else {
-		f := flag.NewFlagSet(c.loaded.Name, flag.ContinueOnError)
-		f.SetOutput(io.Discard)
-		c.loaded.Cloud.ParseCmd(f) // some managers need it before the environment
-		c.loaded.Cloud.LoadEnv()
-		c.any, err = c.loaded.Cloud.NewProvider()
+		c.any, err = variables.OpenByEnvironment(c.loaded.Cloud)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: provider %s: %w", c.source, c.name, err)
@@ -161,7 +152,7 @@ func (c *cloud) configureDomains(s *settings) error {
 		if err != nil {
 			err = program.UsageError(err)
 		} else {
-			c.domains[name], err = c.fresh(own)
+			c.domains[name], err = variables.Open(c.loaded.Cloud, own, c.settings)
 		}
 		if err != nil {
 			delete(c.domains, name)
@@ -169,36 +160,6 @@ func (c *cloud) configureDomains(s *settings) error {
 		}
 	}
 	return nil
-}
-
-// fresh makes a provider of settings by their variables; missing ones are taken from
-// those that apply to no particular failure domain. Variables that are not settings of
-// the provider, and not in others, are refused.
-func (c *cloud) fresh(own map[string]string, others ...string) (provider.Provider, error) {
-	configurable, ok := c.loaded.Cloud.(config.Configurable)
-	if !ok {
-		return nil, program.Usagef("provider %s can only be configured once, by the environment: build its manager with provider/config.New", c.name)
-	}
-	own = maps.Clone(own)
-	values := config.Values{}
-	for _, field := range configurable.Schema().Fields {
-		text, ok := own[field.Env]
-		if !ok && field.Env != "" {
-			text = c.settings(field.Env)
-		}
-		if delete(own, field.Env); text != "" {
-			values[field.Name] = text
-		}
-	}
-	for _, name := range others {
-		delete(own, name)
-	}
-	if len(own) > 0 {
-		return nil, program.Usagef("provider %s has no variables %q", c.name, slices.Sorted(maps.Keys(own)))
-	}
-	fresh := configurable.Fresh()
-	fresh.Set(values)
-	return fresh.NewProvider()
 }
 
 func (c *cloud) close() error {
@@ -214,6 +175,6 @@ func (c *cloud) close() error {
 
 func (c *cloud) options(s *settings, o outrigger.Options) outrigger.Options {
 	o.Name, o.Provider, o.Domains, o.DomainPrefix = c.name, c.any, c.domains, s.domainPrefix(c.name)
-	o.Interval, o.CreateTimeout, o.Settle = s.interval, s.createTimeout, s.settle
+	o.Interval, o.CreateTimeout, o.Settle = s.Interval, s.CreateTimeout, s.Settle
 	return o
 }

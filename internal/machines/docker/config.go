@@ -3,9 +3,7 @@
 package docker
 
 import (
-	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/url"
@@ -19,48 +17,21 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Config says which engine, and what is made there when objects do not say.
+// Config says which engine, and what is made there when objects do not say. Its tags are
+// settings of capi-manager. Those with a variable are what it says to Docker's own clients,
+// to which any text in DOCKER_TLS_VERIFY is true.
 type Config struct {
-	// Host, APIVersion, TLSVerify and CertPath are what DOCKER_HOST,
-	// DOCKER_API_VERSION, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH say to Docker's
-	// own clients.
-	Host       string
-	APIVersion string
-	TLSVerify  bool
-	CertPath   string
+	Host       string `flag:"docker-host" env:"DOCKER_HOST" default:"unix:///var/run/docker.sock" usage:"Docker Engine of the Docker kinds: unix:///PATH or tcp://HOST:PORT"`
+	APIVersion string `flag:"docker-api-version" env:"DOCKER_API_VERSION" usage:"version of the engine's API; by default the newest that both know"`
+	TLSVerify  bool   `flag:"docker-tls-verify" env:"DOCKER_TLS_VERIFY" usage:"speak TLS with the certificates of --docker-cert-path; of the variable any text is true"`
+	CertPath   string `flag:"docker-cert-path" env:"DOCKER_CERT_PATH" usage:"folder with ca.pem, cert.pem and key.pem"`
 
-	// NodeImage is the image of a machine; without a tag the version of
-	// Kubernetes is the tag.
-	NodeImage string
-	// LoadBalancerImage is that of a cluster that names none.
-	LoadBalancerImage string
-	// AdvertiseHost is the name or address under which others reach the
-	// engine's host. With it control planes are reached at a port of that host,
-	// without it at a port of the host's address in the cluster's network, which
-	// only the engine's host and its containers reach.
-	AdvertiseHost string
-	// Pull fetches images that the engine lacks.
-	Pull bool
-}
-
-// Defaults of flags.
-const (
-	DefaultHost              = "unix:///var/run/docker.sock"
-	DefaultNodeImage         = "outrigger/node"
-	DefaultLoadBalancerImage = "outrigger/cluster-loadbalancer:latest"
-)
-
-// AddFlags adds the flags; getenv is where the defaults come from, as they do
-// for Docker's own clients.
-func (c *Config) AddFlags(fs *flag.FlagSet, getenv func(string) string) {
-	fs.StringVar(&c.Host, "docker-host", cmp.Or(getenv("DOCKER_HOST"), DefaultHost), "Docker Engine of the Docker kinds: unix:///PATH or tcp://HOST:PORT (DOCKER_HOST)")
-	fs.StringVar(&c.APIVersion, "docker-api-version", getenv("DOCKER_API_VERSION"), "version of the engine's API; by default the newest that both know (DOCKER_API_VERSION)")
-	fs.BoolVar(&c.TLSVerify, "docker-tls-verify", getenv("DOCKER_TLS_VERIFY") != "", "speak TLS with the certificates of --docker-cert-path (DOCKER_TLS_VERIFY)")
-	fs.StringVar(&c.CertPath, "docker-cert-path", getenv("DOCKER_CERT_PATH"), "folder with ca.pem, cert.pem and key.pem (DOCKER_CERT_PATH)")
-	fs.StringVar(&c.NodeImage, "docker-node-image", DefaultNodeImage, "image of a machine that names none; without a tag the version of Kubernetes is the tag")
-	fs.StringVar(&c.LoadBalancerImage, "docker-loadbalancer-image", DefaultLoadBalancerImage, "image of the load balancer of a cluster that names none")
-	fs.StringVar(&c.AdvertiseHost, "docker-advertise-host", "", "name or address of the engine's host at which control planes are reached; by default the host of a tcp:// engine, and otherwise its address in the cluster's own network, which the engine's host and all its containers reach")
-	fs.BoolVar(&c.Pull, "docker-pull", true, "pull images that the engine lacks")
+	NodeImage         string `flag:"docker-node-image" default:"outrigger/node" usage:"image of a machine that names none; without a tag the version of Kubernetes is the tag"`
+	LoadBalancerImage string `flag:"docker-loadbalancer-image" default:"outrigger/cluster-loadbalancer:latest" usage:"image of the load balancer of a cluster that names none"`
+	// AdvertiseHost is that of published ports. Without it control planes are reached at
+	// the host's address in the cluster's network.
+	AdvertiseHost string `flag:"docker-advertise-host" usage:"name or address of the engine's host at which control planes are reached; by default the host of a tcp:// engine, and otherwise its address in the cluster's own network, which the engine's host and all its containers reach"`
+	Pull          bool   `flag:"docker-pull" default:"true" usage:"pull images that the engine lacks"`
 }
 
 var apiVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)

@@ -21,14 +21,17 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 func flags(t *testing.T, env map[string]string, args ...string) Config {
 	t.Helper()
 	var c Config
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	c.AddFlags(fs, func(name string) string { return env[name] })
-	if err := fs.Parse(args); err != nil {
+	settings := config.Bind(&c)
+	settings.LoadEnv(func(name string) string { return env[name] })
+	settings.AddFlags(fs)
+	if err := errors.Join(fs.Parse(args), settings.Err()); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -26,6 +26,7 @@ import (
 	"github.com/outrigger/outrigger/internal/machines/docker/nodeagent"
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 func TestNames(t *testing.T) {
@@ -126,6 +127,8 @@ func TestWarns(t *testing.T) {
 	}
 }
 
+var defaults = config.Defaults[Config]()
+
 // TestDocumentedImages: the page that says how to bring images in gives them the names
 // that a manager asks for by itself, and says what a release's manager asks for.
 func TestDocumentedImages(t *testing.T) {
@@ -134,8 +137,8 @@ func TestDocumentedImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		" - " + DefaultLoadBalancerImage + "\n", "OUTRIGGER_DOCKER_LOADBALANCER_IMAGE=" + DefaultLoadBalancerImage,
-		"`PREFIX/cluster-loadbalancer:VERSION`", "`" + DefaultNodeImage + "` to pull", DefaultNodeImage + ":v",
+		" - " + defaults.LoadBalancerImage + "\n", "OUTRIGGER_DOCKER_LOADBALANCER_IMAGE=" + defaults.LoadBalancerImage,
+		"`PREFIX/cluster-loadbalancer:VERSION`", "`" + defaults.NodeImage + "` to pull", defaults.NodeImage + ":v",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("docs/capi-docker.md does not have %q", want)
@@ -177,7 +180,7 @@ func TestEndpoints(t *testing.T) {
 		{"h", at("", 0), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true}},
 		{"h", at("h", 32000), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostPort: 32000}},
 	} {
-		b := &Backend{cfg: Config{AdvertiseHost: row.advertise, Host: DefaultHost}}
+		b := &Backend{cfg: Config{AdvertiseHost: row.advertise, Host: defaults.Host}}
 		got := b.wanted(identity{}, n, row.spec, 6443)
 		if got.port != row.want.port || got.addr != row.want.addr || got.publish != row.want.publish || got.hostIP != row.want.hostIP || got.hostPort != row.want.hostPort {
 			t.Errorf("%q %v: %+v", row.advertise, row.spec.ControlPlaneEndpoint, got)

@@ -66,7 +66,7 @@ func newFakeEngine(t testing.TB, cfg Config) (*fakeEngine, *Backend) {
 		t.Fatal(err)
 	}
 	if cfg.Host == "" {
-		cfg.Host = DefaultHost
+		cfg.Host = defaults.Host
 	}
 	cfg.NodeImage, cfg.LoadBalancerImage = "node:v1", "balancer:v1"
 	b := &Backend{cfg: cfg, engine: engine, log: slog.Default(), tasks: newTasks()}

@@ -10,12 +10,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 // Introduction is what the help begins with.
@@ -35,60 +37,48 @@ SOURCE_DATE_EPOCH is the time that the bill of materials has.
 // Run runs the command capi-release with these arguments and returns the exit code.
 func Run(args []string, stdout, stderr io.Writer) int {
 	var o Options
-	f := flags(&o)
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
+	p := program.Program{Name: "capi-release", Settings: config.Bind(&o), Rest: &o.Programs, Getenv: os.Getenv}
+	err := p.Load(flag.NewFlagSet("", flag.ContinueOnError), args)
+	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stdout, Introduction)
-		f.SetOutput(stdout)
-		f.PrintDefaults()
+		p.Settings.WriteHelp(stdout)
 		return program.ExitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "capi-release: %v; all flags: capi-release -h\n", err)
-		return program.ExitUsage
 	}
-	o.Programs = f.Args()
-	folder, err := Make(o)
-	if err != nil {
-		fmt.Fprintln(stderr, "capi-release:", err)
-		return program.ExitError
+	var folder string
+	if err == nil {
+		folder, err = Make(o)
 	}
-	fmt.Fprintln(stdout, folder)
-	return program.ExitOK
+	if err == nil {
+		fmt.Fprintln(stdout, folder)
+	}
+	return program.Exit("capi-release", stderr, err)
 }
 
-// Flags returns the program's flags.
-func Flags() *flag.FlagSet { return flags(&Options{}) }
+// Settings returns the program's settings.
+func Settings() *config.Settings { return config.Bind(new(Options)) }
 
-func flags(o *Options) *flag.FlagSet {
-	f := flag.NewFlagSet("capi-release", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	f.Usage = func() {}
-	f.StringVar(&o.Name, "name", "outrigger", "what clusterctl calls the provider; a `name`")
-	f.StringVar(&o.Version, "version", "", "`version` of the release, vX.Y.Z")
-	f.StringVar(&o.Prefix, "prefix", "", "`registry` and folder of the images")
-	f.Func("image", "`image` in config/default that becomes PREFIX/its last part:VERSION; may be repeated", func(image string) error {
-		o.Images = append(o.Images, image)
-		return nil
-	})
-	f.StringVar(&o.License, "license", "Apache-2.0", "SPDX `identifier` of the programs' licence")
-	f.StringVar(&o.Kustomize, "kustomize", "kustomize", "`path` of kustomize, or of kubectl")
-	f.StringVar(&o.Output, "output", "dist", "`folder` to write infrastructure-NAME/VERSION to")
-	f.StringVar(&o.Root, "root", ".", "`folder` of the sources")
-	return f
-}
-
-// Options of a release.
+// Options of a release. What has a tag is a setting of capi-release.
 type Options struct {
-	// Name is what clusterctl calls the provider; outrigger by default.
-	Name            string
-	Version, Prefix string
+	Name    string `flag:"name" default:"outrigger" usage:"what clusterctl calls the provider; a name"`
+	Version string `flag:"version" usage:"version of the release, vX.Y.Z"`
+	Prefix  string `flag:"prefix" usage:"registry and folder of the images"`
 	// Images are those of config/default that this release has built.
-	Images                  []string
-	License                 string
-	Kustomize, Output, Root string
-	Programs                []string
+	Images    images `flag:"image" usage:"image in config/default that becomes PREFIX/its last part:VERSION; may be repeated"`
+	License   string `flag:"license" default:"Apache-2.0" usage:"SPDX identifier of the programs' licence"`
+	Kustomize string `flag:"kustomize" default:"kustomize" usage:"path of kustomize, or of kubectl"`
+	Output    string `flag:"output" default:"dist" usage:"folder to write infrastructure-NAME/VERSION to"`
+	Root      string `flag:"root" default:"." usage:"folder of the sources"`
+	Programs  []string
 	// Date is that of the sources; zero is SOURCE_DATE_EPOCH.
 	Date time.Time
+}
+
+type images []string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (i *images) UnmarshalText(text []byte) error {
+	*i = append(*i, string(text))
+	return nil
 }
 
 // ours are the images of Outrigger's own config/default.

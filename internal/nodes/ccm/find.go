@@ -206,15 +206,6 @@ const (
 	FormatOutrigger Format = "outrigger"
 )
 
-// ParseFormat reads the name of a format.
-func ParseFormat(text string) (Format, error) {
-	switch f := Format(text); f {
-	case FormatAuto, FormatProvider, FormatOutrigger:
-		return f, nil
-	}
-	return "", fmt.Errorf("%q is none of %s, %s, %s", text, FormatAuto, FormatProvider, FormatOutrigger)
-}
-
 // tagRole is on instances that the kind OutriggerMachine made.
 const tagRole = "outrigger-role"
 

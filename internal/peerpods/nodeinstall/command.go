@@ -4,18 +4,16 @@ package nodeinstall
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
-	"syscall"
+	"strings"
 
-	"github.com/outrigger/outrigger/internal/version"
+	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 // Command is one run of the program.
@@ -24,12 +22,18 @@ type Command struct {
 	Getenv         func(string) string
 }
 
-// settings are what flags say.
+// settings are what flags and environment say.
 type settings struct {
 	Installer
-	unit, bus string
-	version   bool
+	Unit      string `flag:"unit" default:"containerd.service" usage:"systemd unit to restart; empty: none"`
+	Bus       string `flag:"bus" default:"/run/dbus/system_bus_socket" usage:"socket of the system bus, below the root"`
+	DaemonSet string `env:"DAEMONSET" usage:"for run: name of the DaemonSet whose removal ends it"`
+	Namespace string `env:"POD_NAMESPACE" usage:"for run: namespace of that DaemonSet"`
+	program.VersionFlag
 }
+
+// Settings returns the program's settings.
+func Settings() *config.Settings { return config.Bind(new(settings)) }
 
 // Commands returns the commands of the program, each with its meaning.
 func Commands() [][2]string {
@@ -41,75 +45,38 @@ func Commands() [][2]string {
 	}
 }
 
-func usage(w io.Writer) {
-	fmt.Fprint(w, "node-installer brings "+shimName+" and its runtime handler to a\nnode with containerd 1.6 or later.\n\nUsage: node-installer COMMAND [flags]\n\n")
+func about() string {
+	text := "node-installer brings " + shimName + " and its runtime handler to a\nnode with containerd 1.6 or later.\n\nUsage: node-installer COMMAND [flags]\n\n"
 	for _, c := range Commands() {
-		fmt.Fprintf(w, "  %-9s  %s\n", c[0], c[1])
+		text += fmt.Sprintf("  %-9s  %s\n", c[0], c[1])
 	}
-	fmt.Fprint(w, "\nFlags:\n")
-}
-
-// Flags returns the program's flags.
-func Flags() *flag.FlagSet { return new(settings).flags(io.Discard) }
-
-// Variables returns the environment variables of the program, each with its meaning.
-func Variables() [][2]string {
-	return [][2]string{
-		{"DAEMONSET", "for run: name of the DaemonSet whose removal ends it"},
-		{"POD_NAMESPACE", "for run: namespace of that DaemonSet"},
-	}
-}
-
-func (s *settings) flags(w io.Writer) *flag.FlagSet {
-	fs := flag.NewFlagSet("node-installer", flag.ContinueOnError)
-	fs.SetOutput(w)
-	fs.StringVar(&s.Root, "root", "/", "`FOLDER` where the node's file system is")
-	fs.StringVar(&s.Handler, "handler", "kata-remote", "`NAME` of the handler, as the RuntimeClass has it")
-	fs.StringVar(&s.Config, "config", "/etc/containerd/config.toml", "containerd's configuration `FILE`")
-	fs.StringVar(&s.Bin, "bin", "/usr/local/bin", "`FOLDER` for the shim")
-	fs.StringVar(&s.ShimConfig, "shim-config", "", "the shim's own configuration `FILE` on the node; empty: its default")
-	fs.StringVar(&s.Shim, "shim", "/usr/local/bin/"+shimName, "`FILE` to install as the shim") // the images have it there
-	fs.StringVar(&s.unit, "unit", "containerd.service", "systemd `UNIT` to restart; empty: none")
-	fs.StringVar(&s.bus, "bus", "/run/dbus/system_bus_socket", "`SOCKET` of the system bus, below the root")
-	fs.BoolVar(&s.version, "version", false, "print the version")
-	fs.Usage = func() {
-		usage(w)
-		fs.PrintDefaults()
-	}
-	return fs
+	return text
 }
 
 // Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
 	var s settings
-	fs := s.flags(c.Stderr)
+	var action string
+	var rest []string
+	p := program.Program{
+		Name: "node-installer", About: about(), Settings: config.Bind(&s), Rest: &rest,
+		Run: func(ctx context.Context) error {
+			if err := s.check(rest); err != nil {
+				return err
+			}
+			return c.do(ctx, action, &s)
+		},
+		Stdout: c.Stdout, Stderr: c.Stderr, Getenv: c.Getenv,
+	}
 	if len(args) == 0 {
-		fs.Usage()
-		return 2
+		p.Help(c.Stderr)
+		return program.ExitUsage
 	}
-	action := args[0]
-	if action[:min(1, len(action))] != "-" {
-		args = args[1:]
+	if !strings.HasPrefix(args[0], "-") {
+		action, args = args[0], args[1:]
 	}
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return 2
-	case s.version:
-		fmt.Fprintln(c.Stdout, "node-installer version "+version.String())
-		return 0
-	}
-	if err = s.check(fs.Args()); err == nil {
-		err = c.do(action, &s)
-	}
-	if err != nil {
-		fmt.Fprintln(c.Stderr, "node-installer:", err)
-		return 1
-	}
-	return 0
+	return p.Main(args)
 }
 
 var handlerName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
@@ -130,13 +97,11 @@ func (s *settings) check(rest []string) error {
 	return nil
 }
 
-func (c *Command) do(action string, s *settings) error {
+func (c *Command) do(ctx context.Context, action string, s *settings) error {
 	s.Log = slog.New(slog.NewTextHandler(c.Stderr, nil))
-	if s.unit != "" {
-		s.Restart = func(ctx context.Context) error { return RestartUnit(ctx, s.path(s.bus), s.unit) }
+	if s.Unit != "" {
+		s.Restart = func(ctx context.Context) error { return RestartUnit(ctx, s.path(s.Bus), s.Unit) }
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	switch action {
 	case "install":
 		return s.Install(ctx)
@@ -157,7 +122,7 @@ func (c *Command) keep(ctx context.Context, s *settings) error {
 	}
 	s.Log.Info("the node has the handler", "handler", s.Handler)
 	<-ctx.Done()
-	of := ownerFromEnv(c.Getenv)
+	of := s.owner(c.Getenv)
 	if of == nil {
 		return nil
 	}

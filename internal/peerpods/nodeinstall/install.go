@@ -21,18 +21,16 @@ const (
 	runtimeType = "io.containerd.outrigger.v2"
 )
 
-// Installer is one node's.
+// Installer is one node's. What has a tag is a setting of node-installer.
 type Installer struct {
-	// Root is where the node's file system is.
-	Root string
-	// Handler is the name that the RuntimeClass has.
-	Handler string
-	// Config is containerd's configuration file, Bin the folder for the shim,
-	// ShimConfig the shim's own configuration file or empty; all as the node
-	// sees them.
-	Config, Bin, ShimConfig string
-	// Shim is the program to install.
-	Shim string
+	Root    string `flag:"root" default:"/" usage:"folder where the node's file system is"`
+	Handler string `flag:"handler" default:"kata-remote" usage:"name of the handler, as the RuntimeClass has it"`
+	// These three are as the node sees them.
+	Config     string `flag:"config" default:"/etc/containerd/config.toml" usage:"containerd's configuration file"`
+	Bin        string `flag:"bin" default:"/usr/local/bin" usage:"folder for the shim"`
+	ShimConfig string `flag:"shim-config" usage:"the shim's own configuration file on the node; empty: its default"`
+	// The images have it there.
+	Shim string `flag:"shim" default:"/usr/local/bin/containerd-shim-outrigger-v2" usage:"file to install as the shim"`
 	// Restart restarts containerd; if nil, somebody else has to.
 	Restart func(context.Context) error
 	Log     *slog.Logger

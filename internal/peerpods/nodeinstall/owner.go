@@ -76,11 +76,11 @@ func (o *owner) get(ctx context.Context) (*http.Response, error) {
 	return client.Do(request)
 }
 
-// ownerFromEnv returns that of a pod; nil outside of a cluster.
-func ownerFromEnv(getenv func(string) string) *owner {
+// owner returns that of a pod; nil outside of a cluster.
+func (s *settings) owner(getenv func(string) string) *owner {
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
-	if host == "" || getenv("DAEMONSET") == "" {
+	if host == "" || s.DaemonSet == "" {
 		return nil
 	}
-	return &owner{server: net.JoinHostPort(host, port), namespace: getenv("POD_NAMESPACE"), name: getenv("DAEMONSET"), dir: accountDir}
+	return &owner{server: net.JoinHostPort(host, port), namespace: s.Namespace, name: s.DaemonSet, dir: accountDir}
 }

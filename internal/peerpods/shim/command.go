@@ -24,9 +24,7 @@ type arguments struct {
 	namespace string
 	id        string
 	address   string
-	binary    string
 	bundle    string
-	socket    string
 	debug     bool
 	version   bool
 	info      bool
@@ -42,9 +40,9 @@ func (a *arguments) flags(w io.Writer) *flag.FlagSet {
 	flags.StringVar(&a.namespace, "namespace", "", "containerd's `namespace` of the container")
 	flags.StringVar(&a.id, "id", "", "`id` of the container")
 	flags.StringVar(&a.address, "address", "", "containerd's gRPC `socket`")
-	flags.StringVar(&a.binary, "publish-binary", "", "containerd's `program`; not needed, events go to its ttrpc socket")
+	flags.String("publish-binary", "", "containerd's `program`; not needed, events go to its ttrpc socket")
 	flags.StringVar(&a.bundle, "bundle", "", "`folder` of the container; the working directory by default")
-	flags.StringVar(&a.socket, "socket", "", "not needed; accepted for older containerds")
+	flags.String("socket", "", "not needed; accepted for older containerds")
 	flags.BoolVar(&a.debug, "debug", false, "log at debug level")
 	flags.BoolVar(&a.version, "v", false, "print the version")
 	flags.BoolVar(&a.info, "info", false, "print what containerd asks a runtime about itself, as protobuf")

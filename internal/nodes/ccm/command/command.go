@@ -52,7 +52,7 @@ func (c *Command) Run(args []string) int {
 }
 
 func (c *Command) settings(args []string) (*settings, error) {
-	s, err := newSettings(c.Getenv)
+	s, err := newSettings()
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func TestBadInput(t *testing.T) {
 		"negative trust":       {[]string{"--cloud-provider=cloudy", "--trust-empty-inventory-after=-1s"}, nil, "--trust-empty-inventory-after"},
 		"negative leftovers":   {[]string{"--cloud-provider=cloudy", "--load-balancer-left-after=-1s"}, nil, "--load-balancer-left-after"},
 		"tags":                 {[]string{"--cloud-provider=cloudy", "--instance-tags=a"}, nil, "instance-tags"},
-		"tags by variable":     {[]string{"--cloud-provider=cloudy"}, map[string]string{"CCM_INSTANCE_TAGS": "a"}, "CCM_INSTANCE_TAGS (--instance-tags)"},
+		"tags by variable":     {[]string{"--cloud-provider=cloudy"}, map[string]string{"CCM_INSTANCE_TAGS": "a"}, `CCM_INSTANCE_TAGS="a"`},
 		"any address":          {[]string{"--cloud-provider=cloudy", "--load-balancer-address=0.0.0.0"}, nil, "--load-balancer-address 0.0.0.0: want one"},
 		"no address":           {[]string{"--cloud-provider=cloudy", "--load-balancer-address=here"}, nil, "--load-balancer-address"},
 		"migration":            {[]string{"--cloud-provider=cloudy", "--enable-leader-migration"}, nil, "--enable-leader-migration"},
@@ -136,7 +136,7 @@ func TestFlagWinsOverFileOverEnvironment(t *testing.T) {
 	env := func(string) string { return "" }
 	parse := func(env func(string) string, args ...string) *settings {
 		t.Helper()
-		s, err := newSettings(env)
+		s, err := newSettings()
 		if err == nil {
 			err = s.parse(append(args, "--cloud-provider=cloudy"), env)
 		}
@@ -146,16 +146,16 @@ func TestFlagWinsOverFileOverEnvironment(t *testing.T) {
 		return s
 	}
 	path := "--cloud-config=" + file(t, "CCM_GONE_AFTER=2m\nCCM_INSTANCE_TAGS=a=b,c=d\n")
-	if s := parse(env, path); s.goneAfter != 2*time.Minute || s.tags["c"] != "d" || len(s.file) > 0 {
-		t.Errorf("by the file: %s, %v, left %v", s.goneAfter, s.tags, s.file)
+	if s := parse(env, path); s.GoneAfter != 2*time.Minute || s.Tags["c"] != "d" || len(s.file) > 0 {
+		t.Errorf("by the file: %s, %v, left %v", s.GoneAfter, s.Tags, s.file)
 	}
-	if s := parse(env, path, "--gone-after=3m"); s.goneAfter != 3*time.Minute {
-		t.Errorf("by the flag: %s", s.goneAfter)
+	if s := parse(env, path, "--gone-after=3m"); s.GoneAfter != 3*time.Minute {
+		t.Errorf("by the flag: %s", s.GoneAfter)
 	}
 	env = func(key string) string {
 		return map[string]string{"CCM_GONE_AFTER": "1m", "CCM_NODE_LABELS": "x=y"}[key]
 	}
-	if s := parse(env, path); s.goneAfter != 2*time.Minute || s.labels["x"] != "y" {
-		t.Errorf("file and environment: %s, %v", s.goneAfter, s.labels)
+	if s := parse(env, path); s.GoneAfter != 2*time.Minute || s.Labels["x"] != "y" {
+		t.Errorf("file and environment: %s, %v", s.GoneAfter, s.Labels)
 	}
 }

@@ -5,17 +5,13 @@ package command
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
-	"net/netip"
-	"slices"
 
 	"github.com/outrigger/outrigger/internal/nodes/ccm"
 	"github.com/outrigger/outrigger/internal/nodes/ccm/localbalancer"
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/variables"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
@@ -63,13 +59,13 @@ func openCloud(ctx context.Context, s *settings, getenv func(string) string, log
 func (o *opened) options(s *settings, name string, logger *slog.Logger) ccm.Options {
 	m := registerMetrics()
 	all := ccm.Options{
-		Name: name, Provider: o.provider, Tags: s.tags, Labels: s.labels, LabelsFromTags: s.fromTags, Format: ccm.Format(s.format),
-		CallTimeout: s.callTimeout, ListAge: s.listAge, GoneAfter: s.goneAfter, EmptyAfter: s.emptyAfter, LeftAfter: s.leftAfter,
+		Name: name, Provider: o.provider, Tags: s.Tags, Labels: s.Labels, LabelsFromTags: s.FromTags, Format: s.Format,
+		CallTimeout: s.CallTimeout, ListAge: s.ListAge, GoneAfter: s.GoneAfter, EmptyAfter: s.EmptyAfter, LeftAfter: s.LeftAfter,
 		Pass:    s.options.KubeCloudShared.NodeMonitorPeriod.Duration,
 		Observe: func(c ccm.Call) { m.observe(name, c) }, Failed: m.failed, Held: m.held,
 	}
-	if addr, err := netip.ParseAddr(s.balancer); err == nil { // else it is empty
-		o.local = localbalancer.New(addr, logger)
+	if s.Balancer.IsValid() {
+		o.local = localbalancer.New(s.Balancer, logger)
 		all.Balancers = o.local
 	}
 	return all
@@ -79,41 +75,12 @@ func (o *opened) options(s *settings, name string, logger *slog.Logger) ccm.Opti
 // --cloud-config or in the environment. None of them is a flag: arguments are
 // seen by everybody.
 func configured(loaded *plugin.Loaded, s *settings, getenv func(string) string) (provider.Provider, error) {
-	if configurable, ok := loaded.Cloud.(config.Configurable); ok {
-		values, err := valuesOf(configurable.Schema(), s.file, getenv)
-		if err != nil {
-			return nil, err
-		}
-		fresh := configurable.Fresh()
-		fresh.Set(values)
-		return fresh.NewProvider()
+	if _, ok := loaded.Cloud.(config.Configurable); !ok && len(s.file) == 0 {
+		return variables.OpenByEnvironment(loaded.Cloud)
 	}
-	if len(s.file) > 0 {
-		return nil, program.Usagef("--cloud-config: the provider can only be configured by the environment: build its manager with provider/config.New, or leave %q to it", slices.Sorted(maps.Keys(s.file)))
+	p, err := variables.Open(loaded.Cloud, s.file, getenv)
+	if errors.Is(err, variables.ErrUnknown) {
+		err = fmt.Errorf("--cloud-config: %w", err)
 	}
-	f := flag.NewFlagSet(loaded.Name, flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	loaded.Cloud.ParseCmd(f) // some managers need it before the environment
-	loaded.Cloud.LoadEnv()
-	return loaded.Cloud.NewProvider()
-}
-
-func valuesOf(schema config.Schema, file map[string]string, getenv func(string) string) (config.Values, error) {
-	values, rest := config.Values{}, maps.Clone(file)
-	for _, field := range schema.Fields {
-		if field.Env == "" {
-			continue
-		}
-		text, ok := rest[field.Env]
-		if !ok {
-			text = getenv(field.Env)
-		}
-		if delete(rest, field.Env); text != "" {
-			values[field.Name] = text
-		}
-	}
-	if len(rest) > 0 {
-		return nil, program.Usagef("--cloud-config: unknown variables %q; those of the provider are on its page of the reference", slices.Sorted(maps.Keys(rest)))
-	}
-	return values, nil
+	return p, err
 }

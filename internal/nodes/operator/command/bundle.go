@@ -13,18 +13,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
 	"github.com/outrigger/outrigger/internal/program"
 )
 
 func bundleCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "bundle", Short: "List, show and verify bundles", Args: noArgs,
+	cmd := commandline.Group(&cobra.Command{
+		Use: "bundle", Short: "List, show and verify bundles",
 		Long: `A bundle is what a cloud's controller manager is made of: a folder with bundle.yaml
 and manifests. The built-in ones are read and verified as your own are.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	})
 	cmd.AddCommand(listCommand(), showCommand(), verifyCommand())
 	return cmd
 }
@@ -53,7 +53,7 @@ func listCommand() *cobra.Command {
 	var output string
 	var folders []string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the bundles that are built in", Args: noArgs,
+		Use: "list", Short: "List the bundles that are built in", Args: commandline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			set, err := knownBundles(folders)
 			if err != nil {
@@ -64,12 +64,12 @@ func listCommand() *cobra.Command {
 				all = append(all, describe(b))
 			}
 			if output == "json" {
-				return writeJSON(cmd.OutOrStdout(), all)
+				return commandline.WriteJSON(cmd.OutOrStdout(), all)
 			}
 			return writeTable(cmd.OutOrStdout(), all)
 		},
 	}
-	outputFlag(cmd, &output, "table", "json")
+	commandline.Form(cmd, &output, "output", "form of the output", "table", "json")
 	bundleDirFlag(cmd.Flags(), &folders)
 	return cmd
 }
@@ -117,7 +117,7 @@ annotation ccm.outrigger.dev/base names; there are
 				return program.UsageError(err)
 			}
 			if output == "json" {
-				return writeJSON(cmd.OutOrStdout(), files)
+				return commandline.WriteJSON(cmd.OutOrStdout(), files)
 			}
 			for _, f := range files {
 				fmt.Fprintf(cmd.OutOrStdout(), "# %s\n%s\n", f.Name, strings.TrimSpace(f.Text)+"\n")
@@ -125,7 +125,7 @@ annotation ccm.outrigger.dev/base names; there are
 			return nil
 		},
 	}
-	outputFlag(cmd, &output, "text", "json")
+	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 

@@ -4,15 +4,13 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/nodes/operator/configsync"
 	"github.com/outrigger/outrigger/internal/nodes/operator/controller"
 	"github.com/outrigger/outrigger/internal/nodes/operator/injector"
@@ -45,7 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // Command returns the whole command line, also for docs/reference.
 func Command() *cobra.Command {
-	root := &cobra.Command{
+	root := commandline.Root(&cobra.Command{
 		Use:   name,
 		Short: "Keep a cluster's cloud controller manager right",
 		Long: `ccm-operator installs the cloud controller manager that fits a cluster, and keeps it
@@ -55,13 +53,7 @@ clouds are built in; yours needs no code.`,
 		Example: `  ccm-operator bundle list                      # which clouds there are
   ccm-operator bundle verify ./mycloud          # does my bundle keep the rules?
   ccm-operator render --platform aws --flavor kubernetes --image cloudControllerManagerAWS=REGISTRY/IMAGE`,
-		Version:      version.String(),
-		SilenceUsage: true, SilenceErrors: true,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return program.Usagef("%w; all flags: %s --help", err, cmd.CommandPath())
+		Version: version.String(),
 	})
 	root.AddCommand(commands()...)
 	return root
@@ -71,43 +63,7 @@ clouds are built in; yours needs no code.`,
 func commands() []*cobra.Command {
 	daemons := []*cobra.Command{controller.Command(os.Getenv, knownBundles), configsync.Command(os.Getenv), injector.Command()}
 	for _, d := range daemons {
-		d.Args = noArgs
+		d.Args = commandline.NoArgs
 	}
 	return append(daemons, renderCommand(), diffCommand(), bundleCommand())
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if cmd.HasSubCommands() {
-		return program.Usagef("unknown command %q; all commands: %s --help", args[0], cmd.CommandPath())
-	}
-	return program.Usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
-}
-
-// outputFlag adds -o; the first form is the default.
-func outputFlag(cmd *cobra.Command, into *string, forms ...string) {
-	cmd.Flags().StringVarP(into, "output", "o", forms[0], "form of the output: "+strings.Join(forms, ", "))
-	complete(cmd, "output", forms...)
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains(forms, *into) {
-			return program.Usagef("--output %q: want %s", *into, strings.Join(forms, " or "))
-		}
-		return nil
-	}
-}
-
-// complete completes a flag's value.
-func complete(cmd *cobra.Command, flag string, values ...string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil {
-		panic(err) // there is no such flag, or it has one
-	}
-}
-
-func writeJSON(w io.Writer, value any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(value)
 }

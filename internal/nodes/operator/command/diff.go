@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/controller"
@@ -35,7 +36,7 @@ type comparison struct {
 func diffCommand() *cobra.Command {
 	d := &comparison{}
 	cmd := &cobra.Command{
-		Use: "diff", Short: "Show what a bundle would change in a cluster", Args: noArgs,
+		Use: "diff", Short: "Show what a bundle would change in a cluster", Args: commandline.NoArgs,
 		Long: `Show what a bundle would change in a cluster. The API server is asked what it would
 make of each object, and changes nothing (a server-side dry run); whoever asks needs
 the rights to write them. Labels and annotations of others stay, all else of an

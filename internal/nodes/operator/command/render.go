@@ -16,6 +16,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/render"
 	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
@@ -37,7 +38,7 @@ type rendering struct {
 func renderCommand() *cobra.Command {
 	r := &rendering{}
 	cmd := &cobra.Command{
-		Use: "render", Short: "Write what a bundle is, without a cluster", Args: noArgs,
+		Use: "render", Short: "Write what a bundle is, without a cluster", Args: commandline.NoArgs,
 		Long: `Write what a bundle is, without a cluster. There are two forms.
 
 For the machine that an OpenShift cluster is installed from, static Pods and the
@@ -66,12 +67,11 @@ func (r *rendering) bind(cmd *cobra.Command) {
 	f.StringVar(&r.bootstrap.DestDir, "dest-dir", "", "`folder` for static Pods and configuration")
 	f.StringVar(&r.bootstrap.InfrastructureFile, "cluster-infrastructure-file", "", "`file` with the manifest of the cluster's Infrastructure")
 	f.StringVar(&r.bootstrap.CloudConfigFile, "cloud-config-file", "", "`file` with the manifest of the ConfigMap that the Infrastructure names as cloudConfig")
-	f.StringVarP(&r.output, "output", "o", "yaml", "form of the output: yaml or json")
+	commandline.Form(cmd, &r.output, "output", "form of the output", "yaml", "json")
 	for _, flag := range []string{"cluster-infrastructure-file", "cloud-config-file"} {
 		cmd.MarkFlagFilename(flag, "yaml", "yml")
 	}
 	cmd.MarkFlagDirname("dest-dir")
-	complete(cmd, "output", "yaml", "json")
 	r.bindPlatform(cmd)
 }
 
@@ -86,10 +86,9 @@ func (r *rendering) bindPlatform(cmd *cobra.Command) {
 	bundleDirFlag(f, &r.bundleDirs)
 	cmd.MarkFlagFilename("images-file", "yaml", "yml")
 	cmd.MarkFlagDirname("bundle-dir")
-	complete(cmd, "flavor", string(bundle.OpenShift), string(bundle.Kubernetes))
-	if err := cmd.RegisterFlagCompletionFunc("platform", bundleNames); err != nil {
-		panic(err) // there is no such flag, or it has one
-	}
+	flavors := []string{string(bundle.OpenShift), string(bundle.Kubernetes)}
+	commandline.Complete(cmd, "flavor", cobra.FixedCompletions(flavors, cobra.ShellCompDirectiveNoFileComp))
+	commandline.Complete(cmd, "platform", bundleNames)
 }
 
 // bindValues adds what a cluster says of itself.
@@ -163,9 +162,6 @@ func (r *rendering) write(out, warnings io.Writer, set bundle.Set) error {
 
 // print renders to out, for --platform.
 func (r *rendering) print(out io.Writer, set bundle.Set) error {
-	if r.output != "yaml" && r.output != "json" {
-		return program.Usagef("--output %q: want yaml or json", r.output)
-	}
 	objects, err := r.objects(set)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
 	"github.com/outrigger/outrigger/internal/nodes/operator/lint"
@@ -45,10 +46,8 @@ rendered, 2 the command line is wrong.`,
 	}
 	cmd.Flags().StringSliceVar(&v.platforms, "platform", nil, "built-in bundles to verify, by name or platform")
 	cmd.Flags().BoolVar(&v.list, "list", false, "list the rules and verify nothing")
-	outputFlag(cmd, &v.output, "text", "json")
-	if err := cmd.RegisterFlagCompletionFunc("platform", bundleNames); err != nil {
-		panic(err) // there is no such flag, or it has one
-	}
+	commandline.Form(cmd, &v.output, "output", "form of the output", "text", "json")
+	commandline.Complete(cmd, "platform", bundleNames)
 	return cmd
 }
 
@@ -118,7 +117,7 @@ func (v *verification) report(out io.Writer, all []verified) error {
 		}
 	}
 	if v.output == "json" {
-		return errors.Join(err, writeJSON(out, all))
+		return errors.Join(err, commandline.WriteJSON(out, all))
 	}
 	for _, r := range all {
 		r.write(out)
@@ -152,7 +151,7 @@ func (r verified) write(out io.Writer) {
 
 func (v *verification) writeRules(out io.Writer) error {
 	if v.output == "json" {
-		return writeJSON(out, lint.Rules())
+		return commandline.WriteJSON(out, lint.Rules())
 	}
 	for _, r := range lint.Rules() {
 		fmt.Fprintf(out, "%2d %s\n     %s\n     To keep it: %s.\n", r.Number, r.Name, r.Sentence, r.Fix)

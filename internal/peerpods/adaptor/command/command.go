@@ -4,6 +4,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,9 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/program"
@@ -43,17 +42,15 @@ func (c *Command) Run(args []string) int {
 	case nodeIdentityCommand:
 		return c.exitCode(c.nodeIdentity(args))
 	case "":
-		printHelp(c.Stderr, new(config).settings(), nil)
+		printHelp(c.Stderr, nil)
 		return program.ExitError
 	}
-	return c.run(name, args)
+	return program.UntilSignal(func(ctx context.Context) int { return c.run(ctx, name, args) })
 }
 
 // run loads the provider and does what the rest of the arguments say.
-func (c *Command) run(name string, args []string) int {
+func (c *Command) run(ctx context.Context, name string, args []string) int {
 	log := c.logger(args)
-	ctx, cancel := signalContext()
-	defer cancel()
 	loaded, err := plugin.Load(ctx, plugin.Options{Name: name, Getenv: c.Getenv, Log: log})
 	switch {
 	case errors.Is(err, provider.ErrInvalidArgument):
@@ -95,9 +92,9 @@ func (c *Command) help(args []string) int {
 		return program.ExitOK
 	}
 	if len(args) == 1 {
-		return c.run(args[0], []string{"-h"})
+		return c.run(context.Background(), args[0], []string{"-h"})
 	}
-	printHelp(c.Stdout, new(config).settings(), nil)
+	printHelp(c.Stdout, nil)
 	return program.ExitOK
 }
 
@@ -125,43 +122,30 @@ func (c *Command) serve(ctx context.Context, loaded *plugin.Loaded, args []strin
 	return errors.Join(d.run(ctx), p.Teardown())
 }
 
-func (c *Command) configure(name string, cloud provider.CloudProvider, args []string) (*config, error) {
-	cfg := new(config)
-	settings := cfg.settings()
-	cfg.all = settings
-	fs := flag.NewFlagSet("cloud-api-adaptor "+name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // errors are ours to print, once
-	cloud.ParseCmd(fs)
-	shared, err := register(fs, settings)
-	if err != nil {
-		return nil, err
-	}
-	fs.Usage = func() {}
-	if err := loadEnv(settings, c.Getenv); err != nil && !wantsHelp(args) {
-		return nil, err
-	}
-	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
-		printHelp(c.Stdout, settings, &chosen{name, cloud, fs})
-		return nil, err
-	} else if err != nil {
-		return nil, program.Usagef("%w; all flags: cloud-api-adaptor %s -h", err, name)
-	}
-	if fs.NArg() > 0 {
-		return nil, program.Usagef("unexpected argument %q; all flags: cloud-api-adaptor %s -h", fs.Arg(0), name)
-	}
-	for _, s := range shared {
-		if given := fs.Lookup(s.flag).Value.String(); given != "" {
-			if err := s.value.Set(given); err != nil {
-				return nil, program.Usagef("-%s %q: %v", s.flag, given, err)
-			}
+func (c *Command) configure(name string, cloud provider.CloudProvider, args []string) (*settings, error) {
+	cfg := new(settings)
+	cfg.NodeName, _ = os.Hostname()
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	cloud.ParseCmd(flags)
+	p := program.Program{Name: "cloud-api-adaptor " + name, Settings: cfg.bind(), Getenv: c.Getenv}
+	for f := range cfg.all.All() { // ibmcloud has a -cluster-id of its own, with the same meaning
+		if f.Flag != "" && f.Flag != "cluster-id" && flags.Lookup(f.Flag) != nil {
+			return nil, fmt.Errorf("the provider defines the flag -%s, which is the adaptor's", f.Flag)
 		}
 	}
+	if err := p.Load(flags, args); errors.Is(err, flag.ErrHelp) {
+		printHelp(c.Stdout, &chosen{name, cloud, flags})
+		return nil, err
+	} else if err != nil {
+		return nil, err
+	}
 	cfg.providerFlag = func(name string) string {
-		if f := fs.Lookup(name); f != nil {
+		if f := flags.Lookup(name); f != nil {
 			return f.Value.String()
 		}
 		return ""
 	}
+	cfg.ClusterID = cmp.Or(cfg.providerFlag("cluster-id"), cfg.ClusterID)
 	cfg.finish(c.Getenv)
 	return cfg, nil
 }
@@ -210,23 +194,4 @@ func (c *Command) logger(args []string) *slog.Logger {
 	log := slog.New(handler)
 	slog.SetDefault(log)
 	return log
-}
-
-// signalContext ends with the first SIGINT or SIGTERM; a second one ends the
-// process with status 1 at once.
-func signalContext() (context.Context, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go func() {
-		select {
-		case <-signals:
-			cancel()
-		case <-ctx.Done():
-			return
-		}
-		<-signals
-		os.Exit(program.ExitError)
-	}()
-	return ctx, func() { signal.Stop(signals); cancel() }
 }

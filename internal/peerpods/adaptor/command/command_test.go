@@ -123,8 +123,8 @@ pod-subnet-cidrs POD_SUBNET_CIDRS
  PROBE_PORT 8000
 `
 	have := map[string]bool{}
-	for _, s := range new(config).settings() {
-		have[strings.TrimRight(fmt.Sprintf("%s %s %s", s.flag, s.env, s.value.def), " ")] = true
+	for f := range new(settings).bind().All() {
+		have[strings.TrimRight(fmt.Sprintf("%s %s %s", f.Flag, f.Env, f.Default), " ")] = true
 	}
 	for line := range strings.SplitSeq(strings.Trim(want, "\n"), "\n") {
 		if !have[strings.TrimRight(line, " ")] {
@@ -140,7 +140,7 @@ func TestFlagWinsOverVariableWinsOverDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := fmt.Sprintln(cfg.vxlanPort, cfg.forwarder, cfg.proxyTimeout, cfg.skipVerify, cfg.scratch, cfg.disableTLS, cfg.clusterID, cfg.podSubnets, cfg.relaySocket)
+	got := fmt.Sprintln(cfg.VXLANPort, cfg.Forwarder, cfg.ProxyTimeout, cfg.SkipVerify, cfg.Scratch, cfg.DisableTLS, cfg.ClusterID, cfg.PodSubnets, cfg.RelaySocket)
 	if diff := cmp.Diff("1111 3333 5m0s true false true c1 [10.0.0.0/8 fd00::/8] /run/peerpod/relay.sock\n", got); diff != "" {
 		t.Error(diff)
 	}
@@ -164,7 +164,7 @@ func TestWhatHasNoEffectIsSaid(t *testing.T) {
 	if strings.Contains(got, "NO_TRUSTEE") || strings.Count(got, "\n") != 3 {
 		t.Errorf("more than the four that are on:\n%s", got)
 	}
-	if others := withoutEffect(new(config).settings()); len(others) > 0 {
+	if others := withoutEffect(new(settings).bind()); len(others) > 0 {
 		t.Errorf("without any: %v", others)
 	}
 }
@@ -180,8 +180,8 @@ func (s sharing) ParseCmd(fs *flag.FlagSet) { *s.id = *fs.String("cluster-id", "
 func TestClusterIDIsSharedWithTheProvider(t *testing.T) {
 	c := &Command{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer), Getenv: func(string) string { return "" }}
 	cfg, err := c.configure("ibmcloud", sharing{fake.NewManager(), new(string)}, []string{"-cluster-id", "theirs"})
-	if err != nil || cfg.clusterID != "theirs" {
-		t.Errorf("cluster id %q, %v", cfg.clusterID, err)
+	if err != nil || cfg.ClusterID != "theirs" {
+		t.Errorf("cluster id %q, %v", cfg.ClusterID, err)
 	}
 }
 
@@ -191,9 +191,9 @@ func TestHelpTeachesEveryFlagAndVariable(t *testing.T) {
 		if code != 0 || stderr != "" {
 			t.Errorf("%v: exit code %d, stderr %q", args, code, stderr)
 		}
-		for _, s := range new(config).settings() {
-			if s.flag != "" && !strings.Contains(stdout, "-"+s.flag) || !strings.Contains(stdout, "["+s.env+"]") && s.env != "" {
-				t.Errorf("%v lacks -%s [%s]", args, s.flag, s.env)
+		for f := range new(settings).bind().All() {
+			if f.Flag != "" && !strings.Contains(stdout, "-"+f.Flag) || !strings.Contains(stdout, "["+f.Env+"]") && f.Env != "" {
+				t.Errorf("%v lacks -%s [%s]", args, f.Flag, f.Env)
 			}
 		}
 		for _, part := range []string{"Provider fake:", "-fake-dir", "Pod network:", "(default 5m)"} {
@@ -212,7 +212,11 @@ func TestHelpTeachesEveryFlagAndVariable(t *testing.T) {
 func TestMarkdownHasARowForEverySetting(t *testing.T) {
 	_, stdout, _ := run(nil, "help", "--markdown")
 	rows := strings.Count(stdout, "\n| `") + strings.Count(stdout, "\n|  |")
-	if want := len(new(config).settings()) + len(plugin.Env()); rows != want {
+	want := len(plugin.Env())
+	for range new(settings).bind().All() {
+		want++
+	}
+	if rows != want {
 		t.Errorf("%d rows, want %d:\n%s", rows, want, stdout)
 	}
 	if host, err := os.Hostname(); err == nil && strings.Contains(stdout, "`"+host+"`") {

@@ -31,7 +31,7 @@ const shutdownGrace = 5 * time.Second
 
 // daemon is the running adaptor.
 type daemon struct {
-	cfg      *config
+	cfg      *settings
 	name     string
 	provider provider.Provider
 	log      *slog.Logger
@@ -52,12 +52,12 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	d.logConfig()
-	probe, err := startProbe(d.cfg.probeAddress, d.cfg.probePort, d.metrics.Handler())
+	probe, err := startProbe(d.cfg.ProbeAddress, d.cfg.ProbePort, d.metrics.Handler())
 	if err != nil {
 		return err
 	}
 	defer probe.close(context.Background())
-	socket, err := listen(d.cfg.socket)
+	socket, err := listen(d.cfg.Socket)
 	if err != nil {
 		return err
 	}
@@ -115,10 +115,10 @@ func (d *daemon) serve(ctx context.Context, service *adaptor.Service, socket net
 	go func() { failed <- server.Serve(context.Background(), socket) }()
 	probe.set(true)
 	d.reportState("READY=1")
-	d.log.Info("server started", "socket", d.cfg.socket)
+	d.log.Info("server started", "socket", d.cfg.Socket)
 	select {
 	case err := <-failed:
-		return fmt.Errorf("serve %s: %w", d.cfg.socket, err)
+		return fmt.Errorf("serve %s: %w", d.cfg.Socket, err)
 	case <-ctx.Done():
 	}
 	probe.set(false)
@@ -137,7 +137,7 @@ func (d *daemon) traces(ctx context.Context, opts *adaptor.Options) (send func()
 	if !tracing.Wanted(d.getenv) {
 		return func() {}, nil
 	}
-	tracer, err := tracing.New(ctx, d.cfg.nodeName, d.log)
+	tracer, err := tracing.New(ctx, d.cfg.NodeName, d.log)
 	if err != nil {
 		return nil, program.UsageError(err)
 	}
@@ -164,7 +164,7 @@ func (d *daemon) close(service *adaptor.Service) error {
 }
 
 func (d *daemon) verify() error {
-	if !d.cfg.verifyCloud {
+	if !d.cfg.VerifyCloud {
 		return nil
 	}
 	if err := d.provider.ConfigVerifier(); err != nil {
@@ -177,11 +177,11 @@ func (d *daemon) verify() error {
 // options checks the configuration as a whole.
 func (d *daemon) options() (adaptor.Options, error) {
 	cfg := d.cfg
-	subnets, err := parseSubnets(cfg.podSubnets)
+	subnets, err := parseSubnets(cfg.PodSubnets)
 	if err != nil {
 		return adaptor.Options{}, program.UsageError(err)
 	}
-	initdata, err := normalInitdata(cfg.initdata)
+	initdata, err := normalInitdata(cfg.Initdata)
 	if err != nil {
 		return adaptor.Options{}, program.Usagef("-initdata (INITDATA): %w", err)
 	}
@@ -189,30 +189,30 @@ func (d *daemon) options() (adaptor.Options, error) {
 	if err != nil {
 		return adaptor.Options{}, program.UsageError(err)
 	}
-	vnis, err := podnetwork.NewVNIPool(uint32(cfg.vxlanMinID))
+	vnis, err := podnetwork.NewVNIPool(uint32(cfg.VXLANMinID))
 	if err != nil {
 		return adaptor.Options{}, err
 	}
 	opts := adaptor.Options{
 		Provider:           d.provider,
 		ProviderName:       d.name,
-		Network:            &nodeNetwork{hostInterface: cfg.hostInterface, subnets: subnets, external: cfg.externalNet, metadata: cfg.podMetadata, sourceCheck: cfg.checksSources()},
+		Network:            &nodeNetwork{hostInterface: cfg.HostInterface, subnets: subnets, external: cfg.ExternalNet, metadata: cfg.PodMetadata, sourceCheck: cfg.checksSources()},
 		VNIs:               vnis,
-		MinVNI:             cfg.vxlanMinID,
+		MinVNI:             cfg.VXLANMinID,
 		TLS:                tls,
-		PodsDir:            cfg.podsDir,
-		ForwarderPort:      cfg.forwarder,
-		ProxyTimeout:       cfg.proxyTimeout,
-		VXLANPort:          cfg.vxlanPort,
-		ExternalViaPodVM:   cfg.externalNet,
+		PodsDir:            cfg.PodsDir,
+		ForwarderPort:      cfg.Forwarder,
+		ProxyTimeout:       cfg.ProxyTimeout,
+		VXLANPort:          cfg.VXLANPort,
+		ExternalViaPodVM:   cfg.ExternalNet,
 		Initdata:           initdata,
-		PodImages:          cfg.podImages,
-		InsecureRegistries: cfg.insecureRegistries,
-		AuthFile:           cfg.authFile,
-		ScratchSpace:       cfg.scratch,
-		ClusterID:          cfg.clusterID,
-		NodeName:           cfg.nodeName,
-		OrphanTimeout:      cfg.orphans,
+		PodImages:          cfg.PodImages,
+		InsecureRegistries: cfg.InsecureRegistries,
+		AuthFile:           cfg.AuthFile,
+		ScratchSpace:       cfg.Scratch,
+		ClusterID:          cfg.ClusterID,
+		NodeName:           cfg.NodeName,
+		OrphanTimeout:      cfg.Orphans,
 		Observers:          []adaptor.Observer{d.metrics},
 		Log:                d.log.With("provider", d.name),
 		Hook:               d.hook,
@@ -237,14 +237,14 @@ func normalInitdata(text string) (string, error) {
 func (d *daemon) tls() (adaptor.TLS, error) {
 	cfg := d.cfg
 	tls := adaptor.TLS{
-		Disabled:     cfg.disableTLS,
+		Disabled:     cfg.DisableTLS,
 		Issue:        issue,
-		SkipVerify:   cfg.skipVerify,
-		MinVersion:   cfg.tlsMin,
-		CipherSuites: cfg.tlsSuites,
+		SkipVerify:   cfg.SkipVerify,
+		MinVersion:   cfg.TLSMin,
+		CipherSuites: cfg.TLSSuites,
 	}
 	given := 0
-	for _, file := range []string{cfg.caFile, cfg.certFile, cfg.keyFile} {
+	for _, file := range []string{cfg.CAFile, cfg.CertFile, cfg.KeyFile} {
 		if file != "" {
 			given++
 		}
@@ -253,9 +253,9 @@ func (d *daemon) tls() (adaptor.TLS, error) {
 	case given != 0 && given != 3:
 		return tls, errors.New("-ca-cert-file, -cert-file and -cert-key (CACERT_FILE, CERT_FILE, CERT_KEY) belong together: give all three or none")
 	case given == 3:
-		tls.OwnCA = &adaptor.OwnCA{CAFile: cfg.caFile, CertFile: cfg.certFile, KeyFile: cfg.keyFile}
+		tls.OwnCA = &adaptor.OwnCA{CAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile}
 	}
-	return tls, checkTLSProfile(cfg.tlsMin, cfg.tlsSuites)
+	return tls, checkTLSProfile(cfg.TLSMin, cfg.TLSSuites)
 }
 
 func checkTLSProfile(minVersion string, names []string) error {
@@ -274,25 +274,25 @@ func checkTLSProfile(minVersion string, names []string) error {
 }
 
 func (d *daemon) relayLink(ctx context.Context) (*relayLink, error) {
-	if d.cfg.relayOutside {
-		link := &relayLink{log: d.log, external: true, opts: relay.EnsureOptions{Socket: d.cfg.relaySocket}}
+	if d.cfg.RelayOutside {
+		link := &relayLink{log: d.log, external: true, opts: relay.EnsureOptions{Socket: d.cfg.RelaySocket}}
 		return link, link.await(ctx)
 	}
-	program, err := relayProgram(d.cfg.relayPath)
+	program, err := relayProgram(d.cfg.RelayPath)
 	if err != nil {
 		return nil, err
 	}
 	return &relayLink{log: d.log, opts: relay.EnsureOptions{
-		Socket:  d.cfg.relaySocket,
+		Socket:  d.cfg.RelaySocket,
 		Binary:  program,
-		LogFile: filepath.Join(filepath.Dir(d.cfg.relaySocket), "relay.log"),
+		LogFile: filepath.Join(filepath.Dir(d.cfg.RelaySocket), "relay.log"),
 	}}, nil
 }
 
 // logConfig logs the settings in effect; none of them is secret.
 func (d *daemon) logConfig() {
 	d.log.Info("server config", append([]any{"version", version.Version, "provider", d.name}, describe(d.cfg.all)...)...)
-	if d.cfg.disableTLS || d.cfg.skipVerify {
+	if d.cfg.DisableTLS || d.cfg.SkipVerify {
 		d.log.Warn("the channel to pod VMs is insecure: -disable-tls or -tls-skip-verify is set")
 	}
 	for _, warning := range withoutEffect(d.cfg.all) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
-	providerconfig "github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
 )
 
@@ -49,37 +49,6 @@ func printExternal(w io.Writer) {
 	}
 }
 
-// printHelp prints all flags, and those of a provider if one was named.
-func printHelp(w io.Writer, settings []setting, chosen *chosen) {
-	io.WriteString(w, intro+"\n")
-	printProviders(w)
-	group := ""
-	for _, s := range settings {
-		if s.group != group {
-			group = s.group
-			fmt.Fprintf(w, "\n%s:\n", group)
-		}
-		printSetting(w, s)
-	}
-	printExternal(w)
-	if chosen == nil {
-		fmt.Fprintln(w, "\nEach provider has flags of its own: cloud-api-adaptor <provider> -h")
-		return
-	}
-	fmt.Fprintf(w, "\nProvider %s:\n", chosen.name)
-	if c, ok := chosen.cloud.(providerconfig.Configurable); ok {
-		c.Schema().WriteHelp(w)
-		return
-	}
-	chosen.flags.VisitAll(func(f *flag.Flag) {
-		if _, ours := f.Value.(*value); ours {
-			return
-		}
-		kind, usage := flag.UnquoteUsage(f)
-		fmt.Fprintf(w, "  -%s\n      %s%s\n", strings.TrimSpace(f.Name+" "+strings.ToUpper(kind)), usage, defaultNote(f.DefValue))
-	})
-}
-
 // chosen is the provider that was named on the command line.
 type chosen struct {
 	name  string
@@ -87,55 +56,42 @@ type chosen struct {
 	flags *flag.FlagSet
 }
 
-func printSetting(w io.Writer, s setting) {
-	name := ""
-	if s.flag != "" {
-		name = strings.TrimSpace("-"+s.flag+" "+s.value.kind) + " "
+// printHelp prints all flags, and those of a provider if one was named.
+func printHelp(w io.Writer, chosen *chosen) {
+	io.WriteString(w, intro+"\n")
+	printProviders(w)
+	all := new(settings).bind()
+	all.WriteHelp(w)
+	printExternal(w)
+	if chosen == nil {
+		fmt.Fprintln(w, "\nEach provider has flags of its own: cloud-api-adaptor <provider> -h")
+		return
 	}
-	if s.env != "" {
-		name += "[" + s.env + "]"
+	fmt.Fprintf(w, "\nProvider %s:\n", chosen.name)
+	if c, ok := chosen.cloud.(config.Configurable); ok {
+		c.Schema().WriteHelp(w)
+		return
 	}
-	fmt.Fprintf(w, "  %s\n      %s%s\n", strings.TrimSpace(name), s.usage, defaultNote(s.value.def))
-}
-
-func defaultNote(def string) string {
-	if def == "" || def == "false" {
-		return ""
-	}
-	return " (default " + def + ")"
+	ours := flag.NewFlagSet("", flag.ContinueOnError)
+	all.AddFlags(ours)
+	chosen.flags.VisitAll(func(f *flag.Flag) {
+		if ours.Lookup(f.Name) != nil {
+			return
+		}
+		kind, usage := flag.UnquoteUsage(f)
+		if f.DefValue != "" && f.DefValue != "false" {
+			usage += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(w, "  -%s\n      %s\n", strings.TrimSpace(f.Name+" "+strings.ToUpper(kind)), usage)
+	})
 }
 
 // WriteMarkdown prints every flag and variable of the adaptor itself as
 // Markdown tables, for docs/reference.
 func WriteMarkdown(w io.Writer) {
-	group := ""
-	for _, s := range new(config).settings() {
-		if s.group != group {
-			group = s.group
-			fmt.Fprintf(w, "\n### %s\n\n| flag | variable | default | meaning |\n|---|---|---|---|\n", group)
-		}
-		def := s.value.def
-		if s.flag == "node-name" {
-			def = "" // this machine's, which is nobody else's
-		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", code(dash(s.flag)), code(s.env), code(def), strings.ReplaceAll(s.usage, "|", `\|`))
-	}
-	fmt.Fprint(w, "\n### External providers\n\n| variable | meaning |\n|---|---|\n")
+	new(settings).bind().WriteMarkdown(w)
+	fmt.Fprint(w, "\n## External providers\n\n| variable | meaning |\n|---|---|\n")
 	for _, v := range plugin.Env() {
 		fmt.Fprintf(w, "| `%s` | %s |\n", v.Name, v.Usage)
 	}
-}
-
-func dash(name string) string {
-	if name == "" {
-		return ""
-	}
-	return "-" + name
-}
-
-func code(text string) string {
-	if text == "" {
-		return ""
-	}
-	return "`" + text + "`"
 }

@@ -44,14 +44,14 @@ func (d *daemon) joinCluster(ctx context.Context, opts *adaptor.Options) (*kube,
 	if err != nil {
 		return nil, program.UsageError(err)
 	}
-	asNode, err := cluster.NodeConfig(d.cfg.kubelet)
+	asNode, err := cluster.NodeConfig(d.cfg.Kubelet)
 	if err != nil {
 		return nil, program.Usagef("-kubelet-kubeconfig (KUBELET_KUBECONFIG): %w", err)
 	}
 	co := cluster.Options{
 		Config: config, NodeConfig: asNode,
-		NodeName: d.cfg.nodeName, Owner: d.owner(),
-		Provider: d.name, ClusterID: opts.ClusterID, Limit: d.cfg.podsLimit,
+		NodeName: d.cfg.NodeName, Owner: d.owner(),
+		Provider: d.name, ClusterID: opts.ClusterID, Limit: d.cfg.PodsLimit,
 		Log: d.log,
 	}
 	if co.ClusterID == "" {
@@ -104,7 +104,7 @@ func (d *daemon) clusterID(ctx context.Context, co *cluster.Options) string {
 // the API server is unreachable it returns the saved reply, if any, and the
 // error.
 func (d *daemon) remembered(ctx context.Context, name string, ask func(ctx context.Context, insist bool) ([]byte, error)) ([]byte, error) {
-	file := filepath.Join(d.cfg.podsDir, name)
+	file := filepath.Join(d.cfg.PodsDir, name)
 	known, _ := os.ReadFile(file)
 	ctx, cancel := context.WithTimeout(ctx, identityWait)
 	defer cancel()
@@ -112,7 +112,7 @@ func (d *daemon) remembered(ctx context.Context, name string, ask func(ctx conte
 	if err != nil {
 		return known, err
 	}
-	if err := errors.Join(os.MkdirAll(d.cfg.podsDir, 0o700), os.WriteFile(file, answer, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(d.cfg.PodsDir, 0o700), os.WriteFile(file, answer, 0o600)); err != nil {
 		d.log.Warn("the API server's reply cannot be saved for a start while it is unreachable", "file", file, "error", err)
 	}
 	return answer, nil
@@ -142,7 +142,7 @@ func (d *daemon) nodeLabels(ctx context.Context, wanted []string) (map[string]st
 		return nil, program.UsageError(err)
 	}
 	text, err := d.remembered(ctx, ".node-labels", func(ctx context.Context, insist bool) ([]byte, error) {
-		labels, err := cluster.NodeLabels(ctx, api, d.cfg.nodeName, insist)
+		labels, err := cluster.NodeLabels(ctx, api, d.cfg.NodeName, insist)
 		if err != nil {
 			return nil, err
 		}
@@ -150,14 +150,14 @@ func (d *daemon) nodeLabels(ctx context.Context, wanted []string) (map[string]st
 		return json.Marshal(labels)
 	})
 	if err != nil && len(text) == 0 {
-		return nil, fmt.Errorf("read the labels %s of node %s, which settings come from that are not set: %w", strings.Join(wanted, ", "), d.cfg.nodeName, err)
+		return nil, fmt.Errorf("read the labels %s of node %s, which settings come from that are not set: %w", strings.Join(wanted, ", "), d.cfg.NodeName, err)
 	}
 	if err != nil {
 		d.log.Warn("the labels of this node cannot be read", "known-from-before", string(text), "error", err)
 	}
 	var labels map[string]string
 	if err := json.Unmarshal(text, &labels); err != nil {
-		return nil, fmt.Errorf("the labels of this node, kept in %s: %w; remove the file", filepath.Join(d.cfg.podsDir, ".node-labels"), err)
+		return nil, fmt.Errorf("the labels of this node, kept in %s: %w; remove the file", filepath.Join(d.cfg.PodsDir, ".node-labels"), err)
 	}
 	d.log.Info("settings come from labels of this node", "labels", labels)
 	return labels, nil

@@ -34,17 +34,17 @@ func TestSettingsFromTheNode(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	type settings struct {
+	type zoned struct {
 		Zone string `env:"OUTRIGGER_TEST_ZONE" label:"zone" usage:"zone"`
 	}
 	env := map[string]string{"NODE_NAME": "worker", "KUBECONFIG": kubeconfig}
 	open := func() (zone string) {
 		t.Helper()
 		d := &daemon{
-			cfg: &config{podsDir: filepath.Join(dir, "pods"), nodeName: "worker"}, log: slog.New(slog.DiscardHandler),
+			cfg: &settings{PodsDir: filepath.Join(dir, "pods"), NodeName: "worker"}, log: slog.New(slog.DiscardHandler),
 			getenv: func(name string) string { return env[name] },
 		}
-		cloud := providerconfig.New("t", func(c settings) (provider.Provider, error) { zone = c.Zone; return nil, nil })
+		cloud := providerconfig.New("t", func(c zoned) (provider.Provider, error) { zone = c.Zone; return nil, nil })
 		if _, err := d.open(t.Context(), cloud); err != nil {
 			t.Fatal(err)
 		}

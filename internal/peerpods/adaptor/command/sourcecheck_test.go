@@ -17,7 +17,7 @@ func TestSourceCheckOfTunnels(t *testing.T) {
 		{"true", "use-public-ip", "true", true},
 		{"false", "", "", false},
 	} {
-		cfg := &config{sourceCheck: c.setting, providerFlag: func(name string) string {
+		cfg := &settings{SourceCheck: c.setting, providerFlag: func(name string) string {
 			if name == c.flag {
 				return c.value
 			}

@@ -6,32 +6,33 @@ package command
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/controller"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
-// leaseName is that of earlier versions, so that old and new never act at the
-// same time during an upgrade.
-const leaseName = "33f6c5d6.confidentialcontainers.org"
+const (
+	name = "peerpod-ctrl"
+	// leaseName is that of earlier versions, so that old and new never act at the
+	// same time during an upgrade.
+	leaseName = "33f6c5d6.confidentialcontainers.org"
+)
 
 // Command is one run of the program.
 type Command struct {
@@ -41,50 +42,60 @@ type Command struct {
 	Options controller.Options
 }
 
+type settings struct {
+	controllers.API
+	MetricsAddress string `flag:"metrics-bind-address" default:":8080" usage:"address of the metrics; 0: none"`
+	HealthAddress  string `flag:"health-probe-bind-address" default:":8081" usage:"address of /healthz and /readyz; 0: none"`
+	LeaderElect    bool   `flag:"leader-elect" usage:"of several processes only one acts"`
+	controller.Options
+	controllers.Log
+	controllers.Accepted
+	program.VersionFlag
+}
+
+// Settings returns the program's settings.
+func Settings() *config.Settings { return config.Bind(new(settings)) }
+
 // Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
-	s := newSettings()
-	err := s.parse(args, c.Getenv)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		s.help(c.Stdout)
-		return program.ExitOK
-	case err == nil && s.version:
-		fmt.Fprintln(c.Stdout, "peerpod-ctrl version "+version.String())
-		return program.ExitOK
-	case err == nil:
-		err = program.UntilSignal(func(ctx context.Context) error { return c.run(ctx, s) })
-	}
-	return program.Exit("peerpod-ctrl", c.Stderr, err)
+	return c.program(&settings{Options: c.Options}).Main(args)
 }
 
-func (c *Command) run(ctx context.Context, s *settings) error {
-	logger := s.log.Install(c.Stderr)
-	cluster, err := config.GetConfig()
-	if err != nil {
-		return fmt.Errorf("find the cluster: %w: run in a pod with a service account, or set -kubeconfig or KUBECONFIG", err)
+func (c *Command) program(s *settings) *program.Program {
+	return &program.Program{
+		Name: name, About: "peerpod-ctrl removes the instances of deleted PeerPods, and those that lost their PeerPod.\n\nUsage: peerpod-ctrl [flags]\n",
+		Settings: config.Bind(s), Check: s.check, Run: func(ctx context.Context) error { return c.serve(ctx, s) },
+		Stdout: c.Stdout, Stderr: c.Stderr, Getenv: c.Getenv,
 	}
-	cluster.UserAgent = "peerpod-ctrl/" + version.Version
+}
+
+func (s *settings) check() error {
+	if s.Namespace == "" {
+		return fmt.Errorf("PEERPODS_NAMESPACE is not set: set it to the namespace of ConfigMap %s and Secret %s", controller.ConfigMapName, controller.SecretName)
+	}
+	return nil
+}
+
+func (c *Command) serve(ctx context.Context, s *settings) error {
+	o := s.Options
+	o.Log = s.Log.Install(c.Stderr)
+	cluster, err := s.Find(name)
+	if err != nil {
+		return err
+	}
 	// Priority and fairness in the API server bound the rate, not this process.
 	cluster.QPS = -1
-	return c.serve(ctx, s, cluster, logger)
-}
-
-func (c *Command) serve(ctx context.Context, s *settings, cluster *rest.Config, logger *slog.Logger) error {
-	mgr, err := manager.New(cluster, s.managerOptions(logger))
+	mgr, err := controllers.NewManager(cluster, o.Log, s.managerOptions())
 	if err != nil {
-		return fmt.Errorf("reach the cluster at %s: %w", cluster.Host, err)
+		return err
 	}
 	if err := controller.CheckCRD(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
-	o := c.Options
 	if o.Cluster, err = s.clusterID(ctx, mgr.GetAPIReader(), cluster); err != nil {
 		return err
 	}
-	s.apply(&o)
-	o.Log = logger
 	if o.Cloud.Getenv == nil {
 		o.Cloud.Getenv = c.Getenv
 	}
@@ -95,38 +106,34 @@ func (c *Command) serve(ctx context.Context, s *settings, cluster *rest.Config, 
 	if err != nil {
 		return err
 	}
-	for name, add := range map[string]func(string, healthz.Checker) error{"ping": mgr.AddHealthzCheck, "started": mgr.AddReadyzCheck} {
-		if err := add(name, healthz.Ping); err != nil {
-			return err
-		}
+	if err := mgr.AddReadyzCheck("started", healthz.Ping); err != nil {
+		return err
 	}
-	logger.Info("starting", "version", version.String(), "cluster", o.Cluster, "namespace", o.Namespace, "leader-elect", s.leaderElect)
+	o.Log.Info("starting", "version", version.String(), "cluster", o.Cluster, "namespace", o.Namespace, "leader-elect", s.LeaderElect)
 	return errors.Join(mgr.Start(ctx), clouds.Close())
 }
 
-func (s *settings) managerOptions(logger *slog.Logger) manager.Options {
+func (s *settings) managerOptions() manager.Options {
 	grace := 20 * time.Second
 	return manager.Options{
-		Scheme:                        controller.Scheme(),
-		Cache:                         controller.CacheOptions(s.namespace),
-		Logger:                        logr.FromSlogHandler(logger.Handler()),
-		Metrics:                       metricsserver.Options{BindAddress: s.metricsAddress},
-		HealthProbeBindAddress:        s.healthAddress,
-		LeaderElection:                s.leaderElect,
-		LeaderElectionID:              leaseName,
-		LeaderElectionNamespace:       s.namespace,
-		LeaderElectionReleaseOnCancel: true, // the process ends right after
-		GracefulShutdownTimeout:       &grace,
+		Scheme:                  controller.Scheme(),
+		Cache:                   controller.CacheOptions(s.Namespace),
+		Metrics:                 metricsserver.Options{BindAddress: s.MetricsAddress},
+		HealthProbeBindAddress:  s.HealthAddress,
+		LeaderElection:          s.LeaderElect,
+		LeaderElectionID:        leaseName,
+		LeaderElectionNamespace: s.Namespace,
+		GracefulShutdownTimeout: &grace,
 	}
 }
 
 // clusterID: the process's environment, as in a node's adaptor, then the key
 // that the adaptor has its environment from, then the cluster itself.
 func (s *settings) clusterID(ctx context.Context, reader client.Reader, cluster *rest.Config) (string, error) {
-	if s.cluster != "" {
-		return s.cluster, nil
+	if s.Cluster != "" {
+		return s.Cluster, nil
 	}
-	_, keys, err := controller.ReadSettings(ctx, reader, s.namespace)
+	_, keys, err := controller.ReadSettings(ctx, reader, s.Namespace)
 	if err != nil {
 		return "", err
 	}

@@ -4,6 +4,7 @@ package command
 
 import (
 	"bytes"
+	"flag"
 	"strings"
 	"testing"
 
@@ -59,12 +60,13 @@ func TestHelpAndVersion(t *testing.T) {
 
 // TestFlagsOfEarlierVersions: their manifests go on to work.
 func TestFlagsOfEarlierVersions(t *testing.T) {
-	s := newSettings()
+	s := new(settings)
 	args := []string{"--zap-devel=true", "--zap-log-level=error", "--zap-encoder=json", "--zap-stacktrace-level=panic", "--zap-time-encoding=iso8601", "--leader-elect", "--metrics-bind-address=127.0.0.1:8080", "--health-probe-bind-address=:8081"}
-	if err := s.parse(args, func(string) string { return "ns" }); err != nil {
+	c := &Command{Getenv: func(name string) string { return map[string]string{"PEERPODS_NAMESPACE": "ns"}[name] }}
+	if err := c.program(s).Load(flag.NewFlagSet("", flag.ContinueOnError), args); err != nil {
 		t.Fatal(err)
 	}
-	if s.log.Level.String() != "ERROR" || s.log.Text || !s.leaderElect || s.metricsAddress != "127.0.0.1:8080" {
+	if s.Level.String() != "ERROR" || s.Format != "json" || !s.LeaderElect || s.MetricsAddress != "127.0.0.1:8080" {
 		t.Errorf("%+v", s)
 	}
 }

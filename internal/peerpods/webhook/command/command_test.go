@@ -5,11 +5,14 @@ package command
 import (
 	"bytes"
 	"crypto/tls"
+	"flag"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger/outrigger/internal/controllers"
 )
 
 // run returns exit code, standard output and error. POD_NAMESPACE is set.
@@ -69,13 +72,20 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-func TestDefaults(t *testing.T) {
-	var s settings
-	empty := func(name string) string { return map[string]string{"POD_NAMESPACE": "ns"}[name] }
-	if err := s.parse(nil, empty, nil); err != nil {
-		t.Fatal(err)
+// parse returns the settings of a command line; POD_NAMESPACE is set.
+func parse(t *testing.T, args ...string) *settings {
+	t.Helper()
+	s := newSettings()
+	c := &Command{Getenv: func(name string) string { return map[string]string{"POD_NAMESPACE": "ns"}[name] }}
+	if err := c.program(s).Load(flag.NewFlagSet("", flag.ContinueOnError), args); err != nil {
+		t.Errorf("%q: %v", args, err)
 	}
-	got := []any{s.metricsAddress, s.healthAddress, s.leaderElect, s.port, s.certDir, s.runtimeClass, string(s.slot), s.tlsMin, s.namespace, Lease}
+	return s
+}
+
+func TestDefaults(t *testing.T) {
+	s := parse(t)
+	got := []any{string(s.MetricsAddress), string(s.HealthAddress), s.LeaderElect, s.Port, s.CertDir, string(s.RuntimeClass), string(s.Slot), s.tlsMin, s.Namespace, Lease}
 	want := []any{":8443", ":8081", false, 9443, "", "kata-remote", "kata.peerpods.io/vm", uint16(tls.VersionTLS12), "ns", "a3663802.confidential-containers"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
@@ -93,18 +103,14 @@ func TestHelpAndVersion(t *testing.T) {
 
 // TestFlagsOfControllerRuntime: manifests of other versions have -zap-*.
 func TestFlagsOfControllerRuntime(t *testing.T) {
-	for args, want := range map[string]settings{
-		"-zap-log-level=error --zap-encoder=json -zap-stacktrace-level=panic -zap-time-encoding=iso8601": {level: slog.LevelError, logFormat: "json"},
-		"--zap-log-level=2":    {level: -2, logFormat: "text"},
-		"-zap-devel":           {level: slog.LevelDebug, logFormat: "text"},
-		"-zap-encoder=console": {logFormat: "text"},
+	for args, want := range map[string]controllers.Log{
+		"-zap-log-level=error --zap-encoder=json -zap-stacktrace-level=panic -zap-time-encoding=iso8601": {Level: controllers.Level(slog.LevelError), Format: "json"},
+		"--zap-log-level=2":    {Level: -2, Format: "text"},
+		"-zap-devel":           {Level: controllers.Level(slog.LevelDebug), Format: "text"},
+		"-zap-encoder=console": {Format: "text"},
 	} {
-		var s settings
-		if err := s.parse(strings.Fields(args), func(name string) string { return map[string]string{"POD_NAMESPACE": "ns"}[name] }, nil); err != nil {
-			t.Errorf("%s: %v", args, err)
-		}
-		if s.level != want.level || s.logFormat != want.logFormat {
-			t.Errorf("%s: level %v, format %s", args, s.level, s.logFormat)
+		if s := parse(t, strings.Fields(args)...); s.Level != want.Level || s.Format != want.Format {
+			t.Errorf("%s: level %v, format %s", args, s.Level, s.Format)
 		}
 	}
 }

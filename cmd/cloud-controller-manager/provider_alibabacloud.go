@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-
-//go:build alibabacloud
-
-package main
-
-import _ "github.com/outrigger/outrigger/providers/alibabacloud" // registers provider alibabacloud

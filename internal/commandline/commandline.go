@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package commandline is what command lines share that are made of cobra's commands.
+package commandline
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/internal/program"
+)
+
+// Root makes cmd the root of a command line, which shows its help when it is run without a
+// command. Mistakes are [program.UsageError] and say where the help is.
+func Root(cmd *cobra.Command) *cobra.Command {
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return program.Usagef("%w; all flags: %s --help", err, cmd.CommandPath())
+	})
+	return Group(cmd)
+}
+
+// Group makes cmd show its help when it is run without one of its commands.
+func Group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return cmd
+}
+
+// NoArgs refuses arguments.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		return program.Usagef("unknown command %q; all commands: %s --help", args[0], cmd.CommandPath())
+	}
+	return program.Usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
+}
+
+// Form adds -o, by its long name, for one of several forms of what is said; the first is
+// the default.
+func Form(cmd *cobra.Command, into *string, long, what string, forms ...string) {
+	cmd.Flags().StringVarP(into, long, "o", forms[0], what+": "+strings.Join(forms, ", "))
+	Complete(cmd, long, cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
+	then := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if !slices.Contains(forms, *into) {
+			return program.Usagef("--%s %q: want %s", long, *into, strings.Join(forms, " or "))
+		}
+		if then != nil {
+			return then(cmd, args)
+		}
+		return nil
+	}
+}
+
+// Complete completes a flag's value.
+func Complete(cmd *cobra.Command, flag string, by cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, by); err != nil {
+		panic(err) // there is no such flag, or it has one
+	}
+}
+
+// WriteJSON writes a value for people and programs.
+func WriteJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(value)
+}
+
+// Cache returns the user's folder for what a program has downloaded.
+func Cache(name string) string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "outrigger", name)
+}
