@@ -19,9 +19,9 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/containerlog"
 	"github.com/outrigger/outrigger/internal/cli/node"
-	"github.com/outrigger/outrigger/internal/cli/procid"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/procid"
 )
 
 // A monitor is the process that owns a detached pod. It reads the request from stdin,

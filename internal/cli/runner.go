@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
-	"github.com/outrigger/outrigger/internal/cli/procid"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/cli/registry"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/internal/redact"
 )
 
@@ -243,12 +243,12 @@ func (r *runner) attachNetwork(spec *podclient.PodSpec) (err error) {
 	if r.network, err = r.app.network(r.node); err != nil {
 		return err
 	}
-	netns, addrs, err := r.network.Attach(r.req.ID)
+	port, netns, err := r.network.AttachNetns(r.req.ID)
 	if err != nil {
 		return fmt.Errorf("network of pod %s: %w; `outrigger doctor` lists what is missing, --network none does without", r.req.Name, err)
 	}
 	spec.Netns = netns
-	for _, a := range addrs {
+	for _, a := range port.Addrs {
 		r.record.IPs = append(r.record.IPs, a.Addr().String())
 		spec.Hosts = append(spec.Hosts, a.Addr().String()+" "+r.req.Hostname)
 	}

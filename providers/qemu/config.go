@@ -164,7 +164,7 @@ func findImage() (kernel, initrd string, err error) {
 	}
 	for _, dir := range dirs {
 		kernel, initrd = filepath.Join(dir, "vmlinux"), filepath.Join(dir, "initrd.cpio")
-		if readable(kernel) == nil && readable(initrd) == nil {
+		if openable(kernel, os.O_RDONLY) == nil && openable(initrd, os.O_RDONLY) == nil {
 			return kernel, initrd, nil
 		}
 	}
@@ -172,8 +172,8 @@ func findImage() (kernel, initrd string, err error) {
 		provider.ErrNotFound, dirs)
 }
 
-func readable(path string) error {
-	file, err := os.Open(path)
+func openable(path string, flag int) error {
+	file, err := os.OpenFile(path, flag, 0)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ package qemu
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,6 +11,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/outrigger/outrigger/internal/localnet"
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
@@ -100,18 +102,10 @@ func (p *Provider) plan(ctx context.Context, podName, key string, spec provider.
 		return nil, err
 	}
 	return &record{
-		Key: key, UUID: newUUID(), Pod: podName, Tags: spec.Tags, Created: time.Now().UTC().Truncate(time.Second),
+		Key: key, UUID: uuid.NewString(), Pod: podName, Tags: spec.Tags, Created: time.Now().UTC().Truncate(time.Second),
 		Phase: phaseMaking, CPUs: cpus, Memory: memory, Accel: accel, Boot: from,
 		Append: p.cfg.Append, Scratch: p.cfg.ScratchDisk,
 	}, nil
-}
-
-// newUUID returns a random UUID (RFC 9562, version 4).
-func newUUID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // build makes everything that a planned instance consists of.
@@ -164,7 +158,8 @@ func (p *Provider) guestDNS() []netip.Addr {
 	if len(p.cfg.DNS) > 0 {
 		return p.cfg.DNS
 	}
-	return hostDNS()
+	_, servers, _ := localnet.ResolvConf()
+	return servers
 }
 
 // DeleteInstance implements provider.Provider.
@@ -195,7 +190,7 @@ func (p *Provider) discard(ctx context.Context, r *record) error {
 	// For whoever lists it. On a full disk it cannot be written, and deletion
 	// is what makes room.
 	_ = p.store.save(r)
-	if err := p.stop(ctx, r); err != nil {
+	if err := p.end(ctx, r); err != nil {
 		return fmt.Errorf("stop QEMU: %w", err)
 	}
 	for _, name := range []string{seedName, scratchName, overlayName} {

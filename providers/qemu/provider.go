@@ -28,7 +28,9 @@ type Provider struct {
 	accelMu sync.Mutex
 	accel   string
 
-	upkeep *upkeep
+	// upkeep is the work in the background, which stop ends.
+	upkeep sync.WaitGroup
+	stop   context.CancelFunc
 }
 
 var (
@@ -69,13 +71,19 @@ func New(cfg Config) (*Provider, error) {
 	if _, err := pruneOld(cfg.TemplateDir); err != nil {
 		cfg.log().Warn("saved VMs of earlier boots of this machine stay", "folder", cfg.TemplateDir, "error", err)
 	}
-	p.upkeep = startUpkeep(p)
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	p.upkeep.Go(func() { p.trimConsoles(ctx) })
+	if cfg.Addressing == AddressingDHCP {
+		p.upkeep.Go(func() { p.serveDHCP(ctx) })
+	}
 	return p, nil
 }
 
 // Teardown ends this process's part; VMs run on.
 func (p *Provider) Teardown() error {
-	p.upkeep.stop()
+	p.stop()
+	p.upkeep.Wait()
 	return nil
 }
 
@@ -107,20 +115,11 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	}
 	var list []provider.Instance
 	for _, r := range records {
-		if matches(r.Tags, match) {
+		if provider.HasTags(r.Tags, match) {
 			list = append(list, *r.instance())
 		}
 	}
 	return list, nil
-}
-
-func matches(tags, match map[string]string) bool {
-	for key, value := range match {
-		if got, ok := tags[key]; !ok || got != value {
-			return false
-		}
-	}
-	return true
 }
 
 // NodeAddress returns the bridge's address.
@@ -131,17 +130,17 @@ func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
 // PowerOff ends the VM and keeps its disks. The guest is not asked: to the
 // kernel on it, it is a loss of power.
 func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
-	return p.whileLocked(ctx, instanceID, func(r *record) error { return p.stop(ctx, r) })
+	return p.whileLocked(ctx, instanceID, func(r *record) error { return p.end(ctx, r) })
 }
 
 // PowerOn starts a VM that is off.
 func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 	return p.whileLocked(ctx, instanceID, func(r *record) error {
-		if r.Process.alive() {
+		if r.alive() {
 			return nil
 		}
 		// One that was started by a process killed before it wrote that down.
-		if err := p.stop(ctx, r); err != nil {
+		if err := p.end(ctx, r); err != nil {
 			return err
 		}
 		// After a reboot of this machine the network has to be made again.

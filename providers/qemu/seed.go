@@ -4,11 +4,8 @@ package qemu
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/outrigger/outrigger/internal/nocloud"
@@ -60,37 +57,3 @@ const (
 	// randomSeedSize is twice the key of the guest's kernel.
 	randomSeedSize = 64
 )
-
-// resolvers are the files that name this machine's name servers; the second
-// is systemd-resolved's, which puts only itself into the first.
-var resolvers = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
-
-// hostDNS returns this machine's name servers that a guest can reach, that is
-// all but those on loopback and on links.
-func hostDNS() []netip.Addr {
-	for _, path := range resolvers {
-		data, err := os.ReadFile(path)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if servers := parseResolvers(string(data)); len(servers) > 0 {
-			return servers
-		}
-	}
-	return nil
-}
-
-func parseResolvers(text string) []netip.Addr {
-	var servers []netip.Addr
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[0] != "nameserver" {
-			continue
-		}
-		addr, err := netip.ParseAddr(fields[1])
-		if err == nil && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
-			servers = append(servers, addr)
-		}
-	}
-	return servers
-}

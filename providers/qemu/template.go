@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -27,6 +26,8 @@ import (
 	"github.com/outrigger/outrigger/internal/localnet"
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/internal/nocloud"
+	"github.com/outrigger/outrigger/internal/procid"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // A template is a VM that was saved when it had booted and waited for its seed.
@@ -93,14 +94,8 @@ func (p *Provider) wantsTemplate(r *record) bool {
 // knowsTemplates reports whether an initramfs says that its guest can be saved. It says so in its
 // first bytes; one that is compressed does not.
 func knowsTemplates(initrd string) bool {
-	file, err := os.Open(initrd)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	head := make([]byte, 512)
-	n, _ := io.ReadFull(file, head)
-	return bytes.Contains(head[:n], []byte(nocloud.TemplateMark+"\x00"))
+	head, _ := headOf(initrd, 512)
+	return bytes.Contains(head, []byte(nocloud.TemplateMark+"\x00"))
 }
 
 // template returns the folder of the template for r.
@@ -170,10 +165,8 @@ func lockTemplate(ctx context.Context, dir string) (*statefile.Lock, error) {
 			lock.ReleaseAndRemove()
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for another pod's: %w", context.Cause(ctx))
-		case <-time.After(pollLock):
+		if err := poll.Sleep(ctx, pollLock); err != nil {
+			return nil, fmt.Errorf("wait for another pod's: %w", err)
 		}
 	}
 }
@@ -220,7 +213,7 @@ func (p *Provider) templateKey(t *record) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	boot, err := bootID()
+	boot, err := procid.Boot()
 	if err != nil {
 		return "", err
 	}
@@ -317,14 +310,10 @@ func (p *Provider) saveVM(ctx context.Context, t *record, dir string) error {
 	}
 	cmd.ExtraFiles = []*os.File{tap}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", cmd.Path, err)
+	ended, err := begin(cmd)
+	if err != nil {
+		return err
 	}
-	ended := make(chan struct{})
-	go func() {
-		cmd.Wait()
-		close(ended)
-	}()
 	defer func() {
 		cmd.Process.Kill()
 		<-ended
@@ -370,7 +359,6 @@ func save(ctx context.Context, dir string) error {
 		return err
 	}
 	defer m.close()
-	defer m.obey(ctx)()
 	state, err := os.OpenFile(filepath.Join(dir, stateName), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -463,7 +451,6 @@ func load(ctx context.Context, folder string) error {
 		return err
 	}
 	defer m.close()
-	defer m.obey(ctx)()
 	if err := m.call("migrate-set-capabilities", ignoreSharedMemory, nil); err != nil {
 		return err
 	}
@@ -505,10 +492,8 @@ func (m *monitor) await(ctx context.Context, query, want string, others ...strin
 		case !slices.Contains(others, now.Status):
 			return fmt.Errorf("QMP %s: %s %s", query, now.Status, now.Error)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pollMonitor):
+		if err := poll.Sleep(ctx, pollMonitor); err != nil {
+			return err
 		}
 	}
 }
@@ -540,7 +525,7 @@ func prune(parent string) error {
 
 // pruneOld returns the templates that can still be used, and removes the others.
 func pruneOld(parent string) (current []fs.FileInfo, err error) {
-	boot, err := bootID()
+	boot, err := procid.Boot()
 	if err != nil {
 		return nil, err
 	}

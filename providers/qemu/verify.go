@@ -3,7 +3,6 @@
 package qemu
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,31 +21,24 @@ func (p *Provider) ConfigVerifier() error {
 }
 
 func (p *Provider) verifyTools() error {
-	need := map[string]string{}
+	var scratchErr, diskErr error
 	if p.cfg.ScratchDisk > 0 {
-		need["mke2fs"] = "e2fsprogs"
+		_, scratchErr = lookTool("mke2fs")
 	}
 	if p.cfg.Disk != "" {
-		need["qemu-img"] = "qemu-utils"
+		_, diskErr = lookTool("qemu-img")
 	}
-	var errs []error
-	for tool, debianPackage := range need {
-		if _, err := lookTool(tool); err != nil {
-			errs = append(errs, fmt.Errorf("%w: %w; install it with `apt-get install %s`", provider.ErrNotFound, err, debianPackage))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(scratchErr, diskErr)
 }
 
 func (p *Provider) verifyAccel() error {
 	if p.cfg.Accel != AccelKVM {
 		return nil
 	}
-	file, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
-	if err != nil {
+	if err := openable(kvmDevice, os.O_RDWR); err != nil {
 		return classify(fmt.Errorf("-qemu-accel=kvm: %w", err))
 	}
-	return file.Close()
+	return nil
 }
 
 func (p *Provider) verifyNetwork() error {
@@ -56,7 +48,3 @@ func (p *Provider) verifyNetwork() error {
 	p.store.tidy()
 	return err
 }
-
-// Accelerator returns kvm or tcg: what instances made now run on. It probes
-// when nobody has yet.
-func (p *Provider) Accelerator(ctx context.Context) (string, error) { return p.accelerator(ctx) }
