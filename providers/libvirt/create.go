@@ -144,7 +144,7 @@ func (p *Provider) build(ctx context.Context, pl *plan) error {
 			held, err = p.reserveAll(ctx, pl)
 			return err
 		}},
-		{"make the root volume", func() error { return p.makeRootOf(ctx, pl) }},
+		{"make the root volume", func() error { return p.makeRoot(ctx, pl) }},
 		{"make the seed volume", func() error { return p.makeSeed(ctx, pl, held) }},
 		{"make the console volume", func() error {
 			return p.makeFile(ctx, pl.Pool, volumesOf(pl.id)+consoleVolume, []byte(consoleHeader))
@@ -176,13 +176,6 @@ func (p *Provider) reserveAll(ctx context.Context, pl *plan) ([]*reservation, er
 	return held, nil
 }
 
-func (p *Provider) makeRootOf(ctx context.Context, pl *plan) error {
-	if pl.base == nil {
-		return nil // a kernel is booted
-	}
-	return p.makeRoot(ctx, pl.Pool, volumesOf(pl.id)+rootVolume, pl.base)
-}
-
 func (p *Provider) makeSeed(ctx context.Context, pl *plan, held []*reservation) error {
 	image, err := nocloud.Seed{
 		InstanceID: pl.id, Hostname: pl.Name, UserData: pl.userData, Network: networkConfig(pl.id, held),
@@ -195,7 +188,7 @@ func (p *Provider) makeSeed(ctx context.Context, pl *plan, held []*reservation) 
 
 func (p *Provider) markReady(ctx context.Context, r *record) error {
 	r.Phase = phaseReady
-	text, err := r.update()
+	text, err := r.element()
 	if err != nil {
 		return err
 	}

@@ -123,10 +123,8 @@ func (p *Provider) listed(ctx context.Context, id string, match map[string]strin
 		logger().Warn("a domain's metadata does not parse; it is left alone", "instance", id, "error", err)
 		return nil, nil
 	}
-	for key, value := range match {
-		if got, ok := r.Tags[key]; !ok || got != value {
-			return nil, nil
-		}
+	if !provider.HasTags(r.Tags, match) {
+		return nil, nil
 	}
 	instance, err := p.instance(ctx, r)
 	if isCode(err, lv.ErrNoDomain) {
@@ -198,7 +196,8 @@ func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
 	if !p.target.local() {
 		return netip.Addr{}, fmt.Errorf("%w: %s is another machine", provider.ErrUnimplemented, p.target)
 	}
-	n, err := p.networkNamed(ctx, p.tunnelNetwork())
+	networks := p.networks()
+	n, err := p.networkNamed(ctx, networks[len(networks)-1])
 	if err != nil {
 		return netip.Addr{}, classify(err)
 	}

@@ -172,11 +172,6 @@ func (s *session) retire() {
 	}
 }
 
-// ask makes a call that changes nothing.
-func (c *client) ask(ctx context.Context, what string, call func(*lv.Libvirt) error) error {
-	return c.call(ctx, what, 0, call)
-}
-
 // change makes a call that changes something.
 func (c *client) change(ctx context.Context, what string, call func(*lv.Libvirt) error) error {
 	return c.call(ctx, what, changeGrace, call)

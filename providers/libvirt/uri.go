@@ -48,7 +48,7 @@ func (t *target) local() bool { return t.transport == overUnix }
 // testDriver reports whether the daemon only pretends (test:///default).
 func (t *target) testDriver() bool { return strings.HasPrefix(t.driver, "test:") }
 
-func badURI(format string, args ...any) error { return bad("uri", "LIBVIRT_URI", format, args...) }
+func badURI(format string, args ...any) error { return bad("uri", format, args...) }
 
 var defaultPorts = map[string]string{overSSH: "22", overTLS: "16514", overTCP: "16509"}
 
