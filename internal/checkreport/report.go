@@ -5,7 +5,6 @@
 package checkreport
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -97,7 +96,7 @@ func (r *Report) keep(err error) {
 // failed.
 func (r *Report) End(subject string, results []conformance.Result) error {
 	if r.Format == JSON {
-		r.keep(writeJSON(r.Stdout, r.document(subject, results)))
+		r.keep(program.WriteJSON(r.Stdout, r.document(subject, results)))
 	} else {
 		r.keep(writeEnd(r.Stdout, results))
 	}
@@ -155,16 +154,10 @@ func (r *Report) document(subject string, results []conformance.Result) Document
 	return all
 }
 
-func writeJSON(w io.Writer, value any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(value)
-}
-
 // WriteList is --list.
 func WriteList(w io.Writer, format string, checks []Check) error {
 	if format == JSON {
-		return writeJSON(w, checks)
+		return program.WriteJSON(w, checks)
 	}
 	width := 0
 	for _, check := range checks {

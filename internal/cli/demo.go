@@ -29,7 +29,7 @@ func (a *App) demoCommand() *cobra.Command {
 		Long: `Boot a VM, run a container in it, show its output, an exec and its exit code,
 remove everything, and look whether anything stayed on this machine.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(contextOr(cmd.Context()), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 			defer stop()
 			return a.demo(ctx, image)
 		},

@@ -34,7 +34,7 @@ func (a *App) logsCommand() *cobra.Command {
 				}
 				opts.Tail = n
 			}
-			return a.logs(contextOr(cmd.Context()), args[0], opts)
+			return a.logs(cmd.Context(), args[0], opts)
 		},
 	}
 	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on until the container ends")
@@ -81,7 +81,7 @@ func (a *App) consoleCommand() *cobra.Command {
 			if err != nil || size > maxConsole {
 				return fmt.Errorf("--tail %q: want a size of at most 1MiB", tail)
 			}
-			return a.console(contextOr(cmd.Context()), args[0], size, follow)
+			return a.console(cmd.Context(), args[0], size, follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the VM ends")

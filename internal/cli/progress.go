@@ -27,7 +27,7 @@ func (a *App) newProgress(quiet bool) progress {
 	switch {
 	case quiet:
 		return silent{}
-	case isTerminal(a.Stderr) && os.Getenv("TERM") != "dumb":
+	case asTerminal(a.Stderr) != nil && os.Getenv("TERM") != "dumb":
 		return &drawn{w: a.Stderr}
 	}
 	return &plainProgress{w: a.Stderr}

@@ -289,21 +289,12 @@ func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err e
 // watch passes streams and signals until the container ends, and returns its exit
 // code.
 func (r *runner) watch() (int, error) {
-	ctx := context.Background()
 	r.progress.done()
-	if r.term != nil {
-		if err := r.term.raw(); err != nil {
-			return 0, fmt.Errorf("terminal: %w", err)
-		}
-		defer r.term.restore()
-		r.term.fit(ctx, r.container.Process)
-	}
-	r.container.Stream(r.streams)
 	s := session{
 		process: r.container.Process, signal: r.container.Signal, term: r.term,
 		signals: r.signals, grace: r.req.StopTimeout, progress: r.progress,
 	}
-	code, err := s.wait(ctx)
+	code, err := s.run(context.Background(), r.streams)
 	if r.container.OOMKilled() {
 		r.progress.say("the container ran out of memory; give it more with --memory")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -30,12 +31,12 @@ func (a *App) statsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats [POD...]", Short: "Show what running pods use", ValidArgsFunction: a.podNames,
 		RunE: func(cmd *cobra.Command, names []string) error {
-			all, err := a.stats(contextOr(cmd.Context()), names)
+			all, err := a.stats(cmd.Context(), names)
 			if err != nil {
 				return err
 			}
 			if output == "json" {
-				return writeJSON(a.Stdout, all)
+				return program.WriteJSON(a.Stdout, all)
 			}
 			return a.printStats(all)
 		},

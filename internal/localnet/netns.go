@@ -116,17 +116,30 @@ func createNetns(path string) error {
 	if err := makeMountPoint(path); err != nil {
 		return fmt.Errorf("create namespace: %w", err)
 	}
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, and with it
-		// the only other hold on the namespace.
-		runtime.LockOSThread()
-		done <- mountNewNetns(path)
-	}()
-	if err := <-done; err != nil {
+	err := InNewNetns(func() error {
+		own := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
+		return unix.Mount(own, path, "none", unix.MS_BIND, "")
+	})
+	if err != nil {
 		return errors.Join(fmt.Errorf("create namespace %s: %w", path, err), os.Remove(path))
 	}
 	return nil
+}
+
+// InNewNetns runs do in a new network namespace, which ends with it unless do makes it stay.
+func InNewNetns(do func() error) error {
+	done := make(chan error)
+	go func() {
+		// Never unlocked: the thread ends with this goroutine, and with it its hold on
+		// the namespace.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("unshare: %w", err)
+			return
+		}
+		done <- do()
+	}()
+	return <-done
 }
 
 // makeMountPoint makes an empty file, also while another process removes the
@@ -144,14 +157,6 @@ func makeMountPoint(path string) error {
 			return err
 		}
 	}
-}
-
-func mountNewNetns(path string) error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	own := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
-	return unix.Mount(own, path, "none", unix.MS_BIND, "")
 }
 
 func isNetns(path string) bool {

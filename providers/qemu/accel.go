@@ -80,7 +80,7 @@ func kvmUnusable() string {
 	if err := openable(kvmDevice, os.O_RDWR); err != nil {
 		return err.Error()
 	}
-	return kvm.Impossible()
+	return kvm.Impossible("/")
 }
 
 // circumstances returns everything that may change the result of a probe.

@@ -4,7 +4,6 @@ package kubectl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -171,9 +171,7 @@ func (a *App) print(output string, v any, text func(io.Writer)) error {
 		text(a.Stdout)
 		return nil
 	}
-	enc := json.NewEncoder(a.Stdout)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	return program.WriteJSON(a.Stdout, v)
 }
 
 // log returns a logger for unrequested output of plugins.

@@ -125,26 +125,14 @@ func (k *checker) installed() []doctor.Check {
 
 const applyHint = "kubectl apply -k deploy/overlays/PROVIDER"
 
-func ok(format string, args ...any) doctor.Result {
-	return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf(format, args...)}
-}
-
-func warn(fix, format string, args ...any) doctor.Result {
-	return doctor.Result{Status: doctor.Warning, Fix: fix, Detail: fmt.Sprintf(format, args...)}
-}
-
-func fail(fix, format string, args ...any) doctor.Result {
-	return doctor.Result{Status: doctor.Error, Fix: fix, Detail: fmt.Sprintf(format, args...)}
-}
-
 // unread returns the result if an object cannot be read: a missing object is an error
 // of the installation, a forbidden one leaves the check undecided.
 func unread(err error, what string) doctor.Result {
 	switch {
 	case apierrors.IsNotFound(err):
-		return fail(applyHint, "%s is not there", what)
+		return doctor.Fail(applyHint, "%s is not there", what)
 	case apierrors.IsForbidden(err):
-		return warn("use an account that may read it", "%s cannot be looked at: %v", what, err)
+		return doctor.Warn("use an account that may read it", "%s cannot be looked at: %v", what, err)
 	}
-	return fail("see that the API server works", "%s cannot be looked at: %v", what, err)
+	return doctor.Fail("see that the API server works", "%s cannot be looked at: %v", what, err)
 }

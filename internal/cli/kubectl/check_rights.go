@@ -89,11 +89,11 @@ func (k *checker) mayInstall(ctx context.Context) doctor.Result {
 	lacks, err := k.missing(ctx, "", rights)
 	switch {
 	case err != nil:
-		return warn("", "it cannot be found out what you may do: %v", err)
+		return doctor.Warn("", "it cannot be found out what you may do: %v", err)
 	case len(lacks) > 0:
-		return fail("install as a cluster administrator", "you may not %s", strings.Join(lacks, ", "))
+		return doctor.Fail("install as a cluster administrator", "you may not %s", strings.Join(lacks, ", "))
 	}
-	return ok("you may make all that an installation has")
+	return doctor.Good("you may make all that an installation has")
 }
 
 // mayLook asks for what this program reads.
@@ -105,11 +105,11 @@ func (k *checker) mayLook(ctx context.Context) doctor.Result {
 	})
 	switch {
 	case err != nil:
-		return warn("", "it cannot be found out what you may do: %v", err)
+		return doctor.Warn("", "it cannot be found out what you may do: %v", err)
 	case len(lacks) > 0:
-		return warn("ask for these rights, or go on with less", "parts of this program will not work for you: you may not %s", strings.Join(lacks, ", "))
+		return doctor.Warn("ask for these rights, or go on with less", "parts of this program will not work for you: you may not %s", strings.Join(lacks, ", "))
 	}
-	return ok("you may see all that this program shows")
+	return doctor.Good("you may see all that this program shows")
 }
 
 // daemonRights asks for what the daemons live on.
@@ -132,17 +132,17 @@ func (k *checker) daemonRights(ctx context.Context) doctor.Result {
 	for _, account := range []string{adaptorAccount, controllerName} {
 		lacks, err := k.missing(ctx, "system:serviceaccount:"+ns+":"+account, needs[account])
 		if apierrors.IsForbidden(err) {
-			return warn("use an account that may create subjectaccessreviews", "it cannot be found out what the daemons may do: %v", err)
+			return doctor.Warn("use an account that may create subjectaccessreviews", "it cannot be found out what the daemons may do: %v", err)
 		}
 		if err != nil {
-			return warn("", "it cannot be found out what the daemons may do: %v", err)
+			return doctor.Warn("", "it cannot be found out what the daemons may do: %v", err)
 		}
 		if len(lacks) > 0 {
 			all = append(all, fmt.Sprintf("%s may not %s", account, strings.Join(lacks, ", ")))
 		}
 	}
 	if len(all) > 0 {
-		return fail(applyHint+", which has the roles", "%s", strings.Join(all, "; "))
+		return doctor.Fail(applyHint+", which has the roles", "%s", strings.Join(all, "; "))
 	}
-	return ok("adaptor and controller may do what they need")
+	return doctor.Good("adaptor and controller may do what they need")
 }
