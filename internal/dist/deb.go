@@ -27,10 +27,7 @@ type field struct{ Name, Value string }
 // write writes the package: an ar archive of three members (deb(5)).
 func (p *debPackage) write(w io.Writer) error {
 	var control, data bytes.Buffer
-	if err := p.writeControl(&control); err != nil {
-		return err
-	}
-	if err := p.writeData(&data); err != nil {
+	if err := errors.Join(p.writeControl(&control), p.writeData(&data)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(w, "!<arch>\n"); err != nil {

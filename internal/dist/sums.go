@@ -79,8 +79,8 @@ func checksum(file string) (string, error) {
 // signature.
 func (b *builder) summarize() error {
 	b.Log("")
-	for _, t := range b.seconds {
-		b.Log("%-70s %8.1f s", t.name, t.taken.Seconds())
+	for _, line := range b.times {
+		b.Log("%s", line)
 	}
 	b.Log("")
 	err := filepath.WalkDir(b.Output, func(file string, d fs.DirEntry, err error) error {
