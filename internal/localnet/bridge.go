@@ -111,10 +111,8 @@ func (n *Network) configureBridge(st *state, link netlink.Link) error {
 	if err := setKernel(settings); err != nil {
 		return err
 	}
-	if link.Attrs().MTU != st.MTU {
-		if err := netlink.LinkSetMTU(link, st.MTU); err != nil {
-			return fmt.Errorf("set MTU %d of bridge: %w", st.MTU, err)
-		}
+	if err := setMTU(link, st.MTU); err != nil {
+		return err
 	}
 	for _, subnet := range st.Subnets {
 		addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(hostAddr(subnet, 1), subnet.Bits())), Flags: unix.IFA_F_NODAD}
@@ -124,6 +122,15 @@ func (n *Network) configureBridge(st *state, link netlink.Link) error {
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set bridge up: %w", err)
+	}
+	return nil
+}
+
+func setMTU(link netlink.Link, mtu int) error {
+	if attrs := link.Attrs(); attrs.MTU != mtu {
+		if err := netlink.LinkSetMTU(link, mtu); err != nil {
+			return fmt.Errorf("set MTU %d of %s: %w", mtu, attrs.Name, err)
+		}
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -170,5 +169,3 @@ func digest(parts ...string) string {
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
-
-func (st *state) ids() []string { return slices.Sorted(maps.Keys(st.Leases)) }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -255,7 +256,7 @@ func (n *Network) Ports() ([]Port, error) {
 		return nil, err
 	}
 	var ports []Port
-	for _, id := range st.ids() {
+	for _, id := range slices.Sorted(maps.Keys(st.Leases)) {
 		ports = append(ports, *n.port(id, st.Leases[id]))
 	}
 	return ports, nil

@@ -82,10 +82,8 @@ func enslave(st *state, bridge, link netlink.Link) error {
 	if err := setKernel(map[string]string{"/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6": "1"}); err != nil {
 		return err
 	}
-	if link.Attrs().MTU != st.MTU {
-		if err := netlink.LinkSetMTU(link, st.MTU); err != nil {
-			return fmt.Errorf("set MTU %d of %s: %w", st.MTU, name, err)
-		}
+	if err := setMTU(link, st.MTU); err != nil {
+		return err
 	}
 	if link.Attrs().MasterIndex != bridge.Attrs().Index {
 		if err := netlink.LinkSetMaster(link, bridge); err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,25 +64,19 @@ func (a *App) check(ctx context.Context, c *cluster, pre bool) doctor.Report {
 
 func printReport(w io.Writer, report doctor.Report, pre bool) {
 	report.PrintResults(w)
-	subject, does := "This cluster", "can run pods in VMs"
+	goal := "this cluster can run pods in VMs"
 	if pre {
-		subject, does = "Outrigger", "can be installed"
+		goal = "Outrigger can be installed"
 	}
+	sentence := strings.ToUpper(goal[:1]) + goal[1:]
 	switch report.Status {
 	case doctor.OK:
-		fmt.Fprintf(w, "%s %s.\n", subject, does)
+		fmt.Fprintf(w, "%s.\n", sentence)
 	case doctor.Warning:
-		fmt.Fprintf(w, "%s %s, with the warnings above.\n", subject, does)
+		fmt.Fprintf(w, "%s, with the warnings above.\n", sentence)
 	default:
-		fmt.Fprintf(w, "Not yet: fix what FAIL says, then %s %s.\n", lower(subject), does)
+		fmt.Fprintf(w, "Not yet: fix what FAIL says, then %s.\n", goal)
 	}
-}
-
-func lower(subject string) string {
-	if subject == "This cluster" {
-		return "this cluster"
-	}
-	return subject
 }
 
 // checker is what the checks share.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/cli/doctor"
@@ -43,7 +44,7 @@ func (k *checker) definition(ctx context.Context) doctor.Result {
 		return unread(err, "the definition of PeerPods ("+crdName+")")
 	}
 	const update = "kubectl apply -k deploy/base/crd"
-	if c := conditionOf(d.Status.Conditions, "Established"); c == nil || c.Status != "True" {
+	if c := meta.FindStatusCondition(d.Status.Conditions, "Established"); c == nil || c.Status != "True" {
 		return doctor.Fail("kubectl describe crd "+crdName, "the API server has not taken %s yet", crdName)
 	}
 	if missing := lacking(&d); len(missing) > 0 {
@@ -61,11 +62,7 @@ func lacking(d *definition) []string {
 		}
 		var missing []string
 		for _, field := range []string{".spec.nodeName", ".spec.podUID"} {
-			if !slices.ContainsFunc(v.SelectableFields, func(f struct {
-				JSONPath string `json:"jsonPath"`
-			}) bool {
-				return f.JSONPath == field
-			}) {
+			if !slices.Contains(v.SelectableFields, selectable{field}) {
 				missing = append(missing, "selectable field "+field)
 			}
 		}

@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 )
 
@@ -52,9 +55,9 @@ func (k *checker) deployment(ctx context.Context, name string) doctor.Result {
 }
 
 // why quotes the condition that says what keeps replicas away.
-func why(conditions []condition) string {
+func why(conditions []metav1.Condition) string {
 	for _, kind := range []string{"ReplicaFailure", "Available"} {
-		c := conditionOf(conditions, kind)
+		c := meta.FindStatusCondition(conditions, kind)
 		if c != nil && (kind == "ReplicaFailure") == (c.Status == "True") {
 			return ": " + firstLine(c.Message)
 		}

@@ -5,8 +5,11 @@ package kubectl
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/cli/doctor"
@@ -30,7 +33,7 @@ func (k *checker) workers(ctx context.Context) doctor.Result {
 	}
 	var away []string
 	for _, n := range nodes {
-		if c := conditionOf(n.Status.Conditions, "Ready"); c == nil || c.Status != "True" {
+		if c := meta.FindStatusCondition(n.Status.Conditions, "Ready"); c == nil || c.Status != "True" {
 			away = append(away, n.Metadata.Name)
 		}
 	}
@@ -56,7 +59,7 @@ func (k *checker) handler(ctx context.Context) doctor.Result {
 		switch {
 		case len(n.Status.RuntimeHandlers) == 0:
 			silent++
-		case !n.handles(RuntimeClass):
+		case !slices.Contains(n.Status.RuntimeHandlers, named{RuntimeClass}):
 			lack = append(lack, n.Metadata.Name)
 		}
 	}

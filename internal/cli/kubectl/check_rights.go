@@ -12,22 +12,18 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 )
 
-// right is one thing that somebody may need to do.
-type right struct{ verb, group, resource, subresource, namespace, name string }
-
-func (r right) String() string {
-	resource := r.resource
-	if r.subresource != "" {
-		resource += "/" + r.subresource
-	}
-	if r.group != "" {
-		resource += "." + r.group
-	}
-	return r.verb + " " + resource
+// right is one thing that somebody may need to do: the resourceAttributes of a review.
+type right struct {
+	Verb        string `json:"verb"`
+	Group       string `json:"group"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource"`
+	Namespace   string `json:"namespace"`
+	Name        string `json:"name"`
 }
 
-func (r right) attributes() map[string]string {
-	return map[string]string{"verb": r.verb, "group": r.group, "resource": r.resource, "subresource": r.subresource, "namespace": r.namespace, "name": r.name}
+func (r right) String() string {
+	return r.Verb + " " + r.Resource + prefix("/", r.Subresource) + prefix(".", r.Group)
 }
 
 // review is a SelfSubjectAccessReview, or a SubjectAccessReview when it names
@@ -36,9 +32,9 @@ type review struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Spec       struct {
-		ResourceAttributes map[string]string `json:"resourceAttributes"`
-		User               string            `json:"user,omitempty"`
-		Groups             []string          `json:"groups,omitempty"`
+		ResourceAttributes right    `json:"resourceAttributes"`
+		User               string   `json:"user,omitempty"`
+		Groups             []string `json:"groups,omitempty"`
 	} `json:"spec"`
 	Status struct {
 		Allowed bool `json:"allowed"`
@@ -55,7 +51,7 @@ func (k *checker) missing(ctx context.Context, user string, rights []right) ([]s
 			ask.Kind, ask.Spec.User = "SubjectAccessReview", user
 			ask.Spec.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + k.app.system, "system:authenticated"}
 		}
-		ask.Spec.ResourceAttributes = r.attributes()
+		ask.Spec.ResourceAttributes = r
 		if err := k.c.ask(ctx, api(authorization, "", strings.ToLower(ask.Kind)+"s"), &ask); err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,10 +105,7 @@ func (a *app) load(ctx context.Context, which string, set []string) (*host, erro
 	client := fmt.Sprintf("provider-check-%d-%s", os.Getpid(), which)
 	overlay := map[string]string{}
 	if a.recorder != nil {
-		for _, line := range a.recorder.Env() {
-			name, value, _ := strings.Cut(line, "=")
-			overlay[name] = value
-		}
+		maps.Copy(overlay, a.recorder.Env())
 	}
 	getenv := func(name string) string {
 		if value, ok := overlay[name]; ok {
