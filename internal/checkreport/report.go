@@ -98,7 +98,14 @@ func (r *Report) End(subject string, results []conformance.Result) error {
 	if r.Format == JSON {
 		r.keep(program.WriteJSON(r.Stdout, r.document(subject, results)))
 	} else {
-		r.keep(writeEnd(r.Stdout, results))
+		for _, result := range results {
+			for _, what := range result.Left {
+				_, err := fmt.Fprintf(r.Stdout, "left behind by %s: %s\n", result.Name, what)
+				r.keep(err)
+			}
+		}
+		_, err := fmt.Fprintln(r.Stdout, conformance.Summarize(results))
+		r.keep(err)
 	}
 	if r.junit != nil {
 		err := errors.Join(conformance.WriteJUnit(r.junit, subject, results), r.junit.Close())
@@ -110,18 +117,6 @@ func (r *Report) End(subject string, results []conformance.Result) error {
 		return errors.Join(r.err, ErrFailed)
 	}
 	return r.err
-}
-
-func writeEnd(w io.Writer, results []conformance.Result) error {
-	for _, result := range results {
-		for _, what := range result.Left {
-			if _, err := fmt.Fprintf(w, "left behind by %s: %s\n", result.Name, what); err != nil {
-				return err
-			}
-		}
-	}
-	_, err := fmt.Fprintln(w, conformance.Summarize(results))
-	return err
 }
 
 // Document is the report with -o json.

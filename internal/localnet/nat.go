@@ -55,15 +55,15 @@ func (n *Network) addTable(conn *nftables.Conn) {
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
 	})
 	// Ports may begin conversations with the outside, not the other way round.
-	n.addRule(conn, forward, nil, fromInterface(n.cfg.Bridge), verdict(expr.VerdictAccept))
-	n.addRule(conn, forward, nil, toInterface(n.cfg.Bridge), answered(), verdict(expr.VerdictAccept))
-	n.addRule(conn, forward, nil, toInterface(n.cfg.Bridge), verdict(expr.VerdictDrop))
+	n.addRule(conn, forward, nil, n.fromBridge(), verdict(expr.VerdictAccept))
+	n.addRule(conn, forward, nil, n.toBridge(), answered(), verdict(expr.VerdictAccept))
+	n.addRule(conn, forward, nil, n.toBridge(), verdict(expr.VerdictDrop))
 	postrouting := conn.AddChain(&nftables.Chain{
 		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Policy: &accept,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
 	for _, subnet := range n.cfg.Subnets {
-		n.addRule(conn, postrouting, nil, fromSubnet(subnet), notToInterface(n.cfg.Bridge), []expr.Any{&expr.Masq{}})
+		n.addRule(conn, postrouting, nil, fromSubnet(subnet), n.interfaceIs(expr.MetaKeyOIFNAME, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})
 	}
 }
 
@@ -80,9 +80,6 @@ func (n *Network) addRule(conn *nftables.Conn, chain *nftables.Chain, mark []byt
 }
 
 func (n *Network) removeNAT() error {
-	if !n.cfg.NAT {
-		return nil
-	}
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
@@ -132,8 +129,8 @@ func (n *Network) openForeignFilters(conn *nftables.Conn) error {
 		if len(ours) > 0 || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
 			return nil
 		}
-		n.addRule(conn, chain, n.ruleMark(), fromInterface(n.cfg.Bridge), verdict(expr.VerdictAccept))
-		n.addRule(conn, chain, n.ruleMark(), toInterface(n.cfg.Bridge), answered(), verdict(expr.VerdictAccept))
+		n.addRule(conn, chain, n.ruleMark(), n.fromBridge(), verdict(expr.VerdictAccept))
+		n.addRule(conn, chain, n.ruleMark(), n.toBridge(), answered(), verdict(expr.VerdictAccept))
 		if err := conn.Flush(); err != nil {
 			return fmt.Errorf("add rules to chain FORWARD, which drops by default: %w", err)
 		}
@@ -162,21 +159,13 @@ func (n *Network) ruleMark() []byte {
 	return append([]byte{0, byte(len(text))}, text...)
 }
 
-func fromInterface(name string) []expr.Any {
-	return matchInterface(expr.MetaKeyIIFNAME, expr.CmpOpEq, name)
-}
+func (n *Network) fromBridge() []expr.Any { return n.interfaceIs(expr.MetaKeyIIFNAME, expr.CmpOpEq) }
+func (n *Network) toBridge() []expr.Any   { return n.interfaceIs(expr.MetaKeyOIFNAME, expr.CmpOpEq) }
 
-func toInterface(name string) []expr.Any {
-	return matchInterface(expr.MetaKeyOIFNAME, expr.CmpOpEq, name)
-}
-
-func notToInterface(name string) []expr.Any {
-	return matchInterface(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name)
-}
-
-func matchInterface(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
+// interfaceIs compares an interface of a packet with the bridge.
+func (n *Network) interfaceIs(key expr.MetaKey, op expr.CmpOp) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
-	copy(padded, name)
+	copy(padded, n.cfg.Bridge)
 	return []expr.Any{
 		&expr.Meta{Key: key, Register: 1},
 		&expr.Cmp{Op: op, Register: 1, Data: padded},

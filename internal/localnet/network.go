@@ -161,13 +161,11 @@ func (n *Network) makePort(st *state, l *lease) error {
 		return err
 	}
 	n.sweep(st, bridge)
-	if n.cfg.NAT {
-		if err := n.ensureForwarding(); err != nil {
-			return err
-		}
-		if err := n.ensureNAT(); err != nil {
-			return err
-		}
+	if err := n.ensureForwarding(); err != nil {
+		return err
+	}
+	if err := n.ensureNAT(); err != nil {
+		return err
 	}
 	if l.Kind == kindTap {
 		return n.ensureTap(st, bridge, l)

@@ -140,9 +140,15 @@ func (p *Provider) build(ctx context.Context, pl *plan) error {
 		name string
 		do   func() error
 	}{
-		{"reserve addresses", func() (err error) {
-			held, err = p.reserveAll(ctx, pl)
-			return err
+		{"reserve addresses", func() error {
+			for i, name := range pl.Networks {
+				r, err := p.reserve(ctx, name, macOf(pl.id, i))
+				if err != nil {
+					return err
+				}
+				held = append(held, r)
+			}
+			return nil
 		}},
 		{"make the root volume", func() error { return p.makeRoot(ctx, pl) }},
 		{"make the seed volume", func() error { return p.makeSeed(ctx, pl, held) }},
@@ -162,18 +168,6 @@ func (p *Provider) build(ctx context.Context, pl *plan) error {
 		}
 	}
 	return nil
-}
-
-func (p *Provider) reserveAll(ctx context.Context, pl *plan) ([]*reservation, error) {
-	var held []*reservation
-	for i, name := range pl.Networks {
-		r, err := p.reserve(ctx, name, macOf(pl.id, i))
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, r)
-	}
-	return held, nil
 }
 
 func (p *Provider) makeSeed(ctx context.Context, pl *plan, held []*reservation) error {

@@ -30,17 +30,15 @@ func (c *client) domains(ctx context.Context) ([]string, error) {
 // answered makes a call that changes nothing, in another goroutine, and returns its
 // result. The caller may stop waiting before.
 func answered[T any](ctx context.Context, c *client, what string, call func(*lv.Libvirt) (T, error)) (T, error) {
-	result := make(chan T, 1)
-	err := c.call(ctx, what, 0, func(l *lv.Libvirt) error {
-		value, err := call(l)
-		result <- value
+	var result, none T
+	err := c.call(ctx, what, 0, func(l *lv.Libvirt) (err error) {
+		result, err = call(l)
 		return err
 	})
-	if err != nil {
-		var none T
+	if err != nil { // the call may go on
 		return none, err
 	}
-	return <-result, nil
+	return result, nil
 }
 
 func (c *client) domainNamed(ctx context.Context, name string) (string, error) {

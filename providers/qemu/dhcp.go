@@ -43,7 +43,8 @@ func (p *Provider) serveDHCP(ctx context.Context) {
 			server, serving = nil, 0
 		}
 		if up {
-			if server, err = p.listenDHCP(); err != nil {
+			addr := &net.UDPAddr{IP: net.IPv4zero, Port: dhcpv4.ServerPort}
+			if server, err = server4.NewServer(p.cfg.Bridge, addr, p.answerDHCP); err != nil {
 				p.cfg.log().Error("no DHCP", "bridge", p.cfg.Bridge, "error", err)
 				continue
 			}
@@ -54,11 +55,6 @@ func (p *Provider) serveDHCP(ctx context.Context) {
 	if server != nil {
 		server.Close()
 	}
-}
-
-func (p *Provider) listenDHCP() (*server4.Server, error) {
-	addr := &net.UDPAddr{IP: net.IPv4zero, Port: dhcpv4.ServerPort}
-	return server4.NewServer(p.cfg.Bridge, addr, p.answerDHCP)
 }
 
 func (p *Provider) answerDHCP(conn net.PacketConn, peer net.Addr, request *dhcpv4.DHCPv4) {

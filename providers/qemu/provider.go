@@ -61,7 +61,7 @@ func New(cfg Config) (*Provider, error) {
 		return nil, bad("state-dir", "%v", err)
 	}
 	network, err := localnet.Open(localnet.Config{
-		Bridge: cfg.Bridge, Subnets: cfg.subnets(), MTU: cfg.MTU, StateDir: filepath.Join(dir, "net"), NAT: true,
+		Bridge: cfg.Bridge, Subnets: cfg.subnets(), MTU: cfg.MTU, StateDir: filepath.Join(dir, "net"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: -qemu-bridge, -qemu-subnet, -qemu-subnet6 or -qemu-mtu: %w", provider.ErrInvalidArgument, err)

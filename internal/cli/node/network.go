@@ -33,7 +33,7 @@ type Network interface {
 func (n *Node) PodNetwork() (Network, error) {
 	net, err := localnet.Open(localnet.Config{
 		Bridge: PodBridge, Subnets: PodSubnets(), MTU: podMTU,
-		StateDir: filepath.Join(n.Root, "net"), NAT: true,
+		StateDir: filepath.Join(n.Root, "net"),
 	})
 	if err != nil {
 		return nil, err // not net: a nil *Network is not a nil Network
