@@ -139,7 +139,7 @@ func (d *demo) foreground(host string) error {
 	if err != nil {
 		return err
 	}
-	lines := strings.Fields(lastLine(out))
+	lines := strings.Fields(out[strings.LastIndexByte(strings.TrimSpace(out), '\n')+1:])
 	d.check(strings.Contains(out, demoimage.Greeting), "the container's output came back")
 	d.check(len(lines) == 1 && lines[0] != host, "it ran on another kernel: %s", strings.Join(lines, " "))
 	d.check(code == 3, "its exit code 3 came back: %d", code)
@@ -201,11 +201,6 @@ func quoteArgs(args []string) string {
 		quoted = append(quoted, arg)
 	}
 	return strings.Join(quoted, " ")
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
 }
 
 func kernelOf() string {

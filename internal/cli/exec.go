@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
@@ -55,13 +56,18 @@ func (a *App) execCommand() *cobra.Command {
 	return cmd
 }
 
-// attach connects to a pod that runs, and brings back what it needs.
-func (a *App) attach(ctx context.Context, name string) (*podclient.Pod, *record.Pod, error) {
+func (a *App) find(name string) (*node.Node, *record.Pod, error) {
 	n, err := a.node()
 	if err != nil {
 		return nil, nil, err
 	}
 	p, err := n.Pods().Find(name)
+	return n, p, err
+}
+
+// attach connects to a pod that runs, and brings back what it needs.
+func (a *App) attach(ctx context.Context, name string) (*podclient.Pod, *record.Pod, error) {
+	n, p, err := a.find(name)
 	if err != nil {
 		return nil, nil, err
 	}

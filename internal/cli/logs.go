@@ -44,11 +44,7 @@ func (a *App) logsCommand() *cobra.Command {
 }
 
 func (a *App) logs(ctx context.Context, name string, opts containerlog.Options) error {
-	n, err := a.node()
-	if err != nil {
-		return err
-	}
-	p, err := n.Pods().Find(name)
+	n, p, err := a.find(name)
 	if err != nil {
 		return err
 	}
@@ -138,11 +134,7 @@ func newSince(seen, now []byte) []byte {
 // findSandbox finds a pod of ours, or with --socket one of that adaptor, by
 // name or id.
 func (a *App) findSandbox(ctx context.Context, name string) (*podclient.Client, string, error) {
-	n, err := a.node()
-	if err != nil {
-		return nil, "", err
-	}
-	p, err := n.Pods().Find(name)
+	n, p, err := a.find(name)
 	if err == nil {
 		if err := a.revive(ctx, n); err != nil {
 			return nil, "", err

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/program"
-	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
 // usage is one pod's resource usage.
@@ -82,13 +81,9 @@ func (a *App) statsOf(ctx context.Context, name string) (usage, error) {
 	if err != nil {
 		return usage{}, fmt.Errorf("stats of pod %s: %w", p.Name, err)
 	}
-	return summarize(p.Name, resp), nil
-}
-
-func summarize(name string, resp *agent.StatsContainerResponse) usage {
 	cg := resp.GetCgroupStats()
 	u := usage{
-		Name: name, PIDs: cg.GetPidsStats().GetCurrent(),
+		Name: p.Name, PIDs: cg.GetPidsStats().GetCurrent(),
 		CPUSeconds:  math.Round(float64(cg.GetCpuStats().GetCpuUsage().GetTotalUsage())/1e6) / 1e3,
 		MemoryBytes: cg.GetMemoryStats().GetUsage().GetUsage(),
 	}
@@ -102,7 +97,7 @@ func summarize(name string, resp *agent.StatsContainerResponse) usage {
 			u.TxBytes += n.TxBytes
 		}
 	}
-	return u
+	return u, nil
 }
 
 func (a *App) printStats(all []usage) error {
