@@ -42,19 +42,12 @@ type Network struct{ cfg Config }
 
 // Port is one attached port.
 type Port struct {
-	// ID is the caller's.
-	ID string
-	// Interface is the name of the tap, or of the host's end of the pod's
-	// veth pair.
-	Interface string
-	// MAC is that of the VM's interface, or of eth0 in the pod's namespace.
-	MAC net.HardwareAddr
-	// Addrs are the port's addresses in the order of Config.Subnets.
-	Addrs []netip.Prefix
-	// Gateways are the bridge's addresses in the same order.
-	Gateways []netip.Addr
-	// MTU is in bytes.
-	MTU int
+	ID        string           // the caller's
+	Interface string           // name of the tap, or of the host's end of the pod's veth pair
+	MAC       net.HardwareAddr // of the VM's interface, or of eth0 in the pod's namespace
+	Addrs     []netip.Prefix   // in the order of Config.Subnets
+	Gateways  []netip.Addr     // the bridge's addresses in the same order
+	MTU       int              // in bytes
 }
 
 // Open checks cfg. It makes nothing.

@@ -47,7 +47,7 @@ var (
 // which ConfigVerifier and CreateInstance report, so that instances can be
 // listed and deleted without them.
 func New(cfg Config) (*Provider, error) {
-	if err := errors.Join(checkArch(), cfg.validate()); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg}

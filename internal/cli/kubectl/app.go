@@ -49,22 +49,20 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) 
 // App is one invocation.
 type App struct {
 	Stdout, Stderr io.Writer
-	// Getenv returns where provider plugins are; os.Getenv when nil.
+	// Getenv returns where provider plugins are.
 	Getenv func(string) string
-	// Now is time.Now when nil.
-	Now func() time.Time
+	Now    func() time.Time
 
 	kubeconfig, context, namespace, system string
 }
 
 // Main runs the command line of this process and returns its exit code.
 func Main() int {
-	return (&App{Stdout: os.Stdout, Stderr: os.Stderr}).Run(os.Args[1:])
+	return (&App{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Now: time.Now}).Run(os.Args[1:])
 }
 
 // Run runs one command line, without the program's name.
 func (a *App) Run(args []string) int {
-	a.complete()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	cmd := a.command()
@@ -85,15 +83,6 @@ func (a *App) Run(args []string) int {
 	return exitFailure
 }
 
-func (a *App) complete() {
-	if a.Getenv == nil {
-		a.Getenv = os.Getenv
-	}
-	if a.Now == nil {
-		a.Now = time.Now
-	}
-}
-
 // explain adds advice to errors that users see.
 func explain(err error) string {
 	switch {
@@ -106,11 +95,7 @@ func explain(err error) string {
 }
 
 // Command returns the whole command line, for the reference.
-func Command() *cobra.Command {
-	a := &App{Stdout: io.Discard, Stderr: io.Discard}
-	a.complete()
-	return a.command()
-}
+func Command() *cobra.Command { return new(App).command() }
 
 func (a *App) command() *cobra.Command {
 	root := &cobra.Command{

@@ -131,7 +131,11 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	if a.list {
-		return a.writeList(stdout, checks)
+		var rows []checkreport.Check
+		for _, check := range checks {
+			rows = append(rows, checkreport.Check{Name: check.Name, Contract: check.Contract})
+		}
+		return checkreport.WriteList(stdout, a.format, rows)
 	}
 	if a.timeout > 0 {
 		var cancel context.CancelFunc
@@ -179,12 +183,4 @@ func (a *app) chosen() ([]conformance.Check, error) {
 		return nil, program.Usagef("--vcpus and --memory must not be negative")
 	}
 	return checkreport.Choose("provider-check", a.only, conformance.Checks(), func(c conformance.Check) string { return c.Name })
-}
-
-func (a *app) writeList(w io.Writer, checks []conformance.Check) error {
-	var rows []checkreport.Check
-	for _, check := range checks {
-		rows = append(rows, checkreport.Check{Name: check.Name, Contract: check.Contract})
-	}
-	return checkreport.WriteList(w, a.format, rows)
 }
