@@ -36,14 +36,14 @@ func (b *builder) makeChecksums(context.Context) error {
 	if err := writeBytes(filepath.Join(b.fresh, sumsName), list.Bytes()); err != nil || b.key == nil {
 		return err
 	}
-	s, err := sign(b.key, list.Bytes())
+	detached, bundled, err := sign(b.key, list.Bytes())
 	if err != nil {
 		return err
 	}
-	if err := writeBytes(filepath.Join(b.fresh, signatureName), s.detached); err != nil {
+	if err := writeBytes(filepath.Join(b.fresh, signatureName), detached); err != nil {
 		return err
 	}
-	return writeBytes(filepath.Join(b.fresh, bundleName), s.bundle)
+	return writeBytes(filepath.Join(b.fresh, bundleName), bundled)
 }
 
 // checksums are those of all files that are there now.

@@ -10,9 +10,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // monitor is a connection to QEMU's control socket (QEMU Machine Protocol).
@@ -110,6 +113,28 @@ func (m *monitor) give(name string, file *os.File) error {
 		return fmt.Errorf("QMP getfd: %w", err)
 	}
 	return m.reply("getfd", nil)
+}
+
+// await asks for a status until it is want, for as long as it is one of the others.
+func (m *monitor) await(ctx context.Context, query, want string, others ...string) error {
+	for {
+		var now struct {
+			Status string `json:"status"`
+			Error  string `json:"error-desc"`
+		}
+		if err := m.call(query, nil, &now); err != nil {
+			return err
+		}
+		switch {
+		case now.Status == want:
+			return nil
+		case !slices.Contains(others, now.Status):
+			return fmt.Errorf("QMP %s: %s %s", query, now.Status, now.Error)
+		}
+		if err := poll.Sleep(ctx, pollMonitor); err != nil {
+			return err
+		}
+	}
 }
 
 func (m *monitor) close() {

@@ -185,39 +185,27 @@ func (m Machine) memory(context.Context) Result {
 }
 
 func (m Machine) disk(context.Context) Result {
-	dir, free, err := room(m.Root)
-	switch {
-	case err != nil:
-		return Fail("give --root a folder that can be used", "%s: %v", dir, err)
-	case free < diskNeeded:
-		return Fail("make room, or give --root a folder on another disk", "%d MiB are free in %s", free>>20, dir)
-	}
-	return Good("%d MiB are free in %s", free>>20, dir)
+	return roomFor(m.Root, diskNeeded, "make room, or give --root a folder on another disk", Fail)
 }
 
 // imageDisk checks the disk of container images and writable layers.
 func (m Machine) imageDisk(context.Context) Result {
-	dir, free, err := room(m.Instances)
-	const mend = "make room, or name a folder on another disk with QEMU_STATE_DIR"
-	switch {
-	case err != nil:
-		return Fail(mend, "%s: %v", dir, err)
-	case free < imagesNeeded:
-		return Warn(mend, "only %d MiB are free in %s for the images of VMs", free>>20, dir)
-	}
-	return Good("%d MiB are free in %s", free>>20, dir)
+	return roomFor(m.Instances, imagesNeeded, "make room, or name a folder on another disk with QEMU_STATE_DIR", Warn)
 }
 
-// room returns the free bytes at a folder, or at the nearest parent that exists, and
-// the folder that it used.
-func room(dir string) (string, int64, error) {
-	for {
-		var st unix.Statfs_t
-		err := unix.Statfs(dir, &st)
-		if errors.Is(err, unix.ENOENT) && dir != "/" {
-			dir = filepath.Dir(dir)
-			continue
-		}
-		return dir, int64(st.Bavail) * st.Bsize, err
+// roomFor looks for free bytes at a folder, or at the nearest parent that exists. With too
+// few the result is that of lack.
+func roomFor(dir string, needed int64, mend string, lack func(fix, format string, args ...any) Result) Result {
+	var st unix.Statfs_t
+	err := unix.Statfs(dir, &st)
+	for ; errors.Is(err, unix.ENOENT) && dir != "/"; err = unix.Statfs(dir, &st) {
+		dir = filepath.Dir(dir)
 	}
+	if err != nil {
+		return Fail(mend, "%s: %v", dir, err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < needed {
+		return lack(mend, "only %d MiB are free in %s, and %d are needed", free>>20, dir, needed>>20)
+	}
+	return Good("%d MiB are free in %s", int64(st.Bavail)*st.Bsize>>20, dir)
 }
