@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,26 +65,18 @@ func (a *App) demo(ctx context.Context, image string) (err error) {
 	if err != nil {
 		return err
 	}
-	if image == "" {
-		image = installedDemoImage(self)
+	dir, err := os.MkdirTemp("", "outrigger-demo")
+	if err != nil {
+		return err
 	}
-	if image == "" {
-		dir, err := os.MkdirTemp("", "outrigger-demo")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir)
+	if image = cmp.Or(image, installedDemoImage(self)); image == "" {
 		image = "oci:" + filepath.Join(dir, "image")
 		if err := demoimage.Build(filepath.Join(dir, "image"), demoimage.Options{}); err != nil {
 			return err
 		}
 	}
-	templates, err := os.MkdirTemp("", "outrigger-demo-templates")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(templates)
-	d := &demo{app: a, ctx: ctx, self: self, root: n.Root, image: image, pod: "demo-" + podclient.NewID()[:6], templates: templates}
+	d := &demo{app: a, ctx: ctx, self: self, root: n.Root, image: image, pod: "demo-" + podclient.NewID()[:6], templates: filepath.Join(dir, "templates")}
 	err = d.play()
 	d.checkClean(before)
 	if err != nil {

@@ -60,7 +60,7 @@ func New(cfg Config) (*Provider, error) {
 	if err := errors.Join(uriErr, cfg.validate()); err != nil {
 		return nil, err
 	}
-	return newProvider(cfg, t, newClient(t)), nil
+	return newProvider(cfg, t, &client{target: t}), nil
 }
 
 func newProvider(cfg Config, t *target, hv hypervisor) *Provider {
