@@ -70,7 +70,7 @@ the time of the files that are made.`,
 
 func printSummary(w io.Writer, format string, s *nodeimage.Summary, took time.Duration) error {
 	if format == "json" {
-		return commandline.WriteJSON(w, s)
+		return program.WriteJSON(w, s)
 	}
 	_, err := fmt.Fprintf(w, "%s: %.0f MB as %s, %.0f MB in an engine, %d packages, %d images, %.0f s\nload it: docker load -i %s\n",
 		s.Image, float64(s.Size)/1e6, s.File, float64(s.Unpacked)/1e6, len(s.Packages), len(s.Images), took.Seconds(), s.File)

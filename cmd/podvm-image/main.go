@@ -76,7 +76,7 @@ the time of the files in the image.`,
 
 func printSummary(w io.Writer, format string, s *image.Summary) error {
 	if format == "json" {
-		return commandline.WriteJSON(w, s)
+		return program.WriteJSON(w, s)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "kernel\t%s, %d modules\n", s.KernelVersion, s.Modules)

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider/conformance"
 )
@@ -97,9 +96,16 @@ func (r *Report) keep(err error) {
 // failed.
 func (r *Report) End(subject string, results []conformance.Result) error {
 	if r.Format == JSON {
-		r.keep(commandline.WriteJSON(r.Stdout, r.document(subject, results)))
+		r.keep(program.WriteJSON(r.Stdout, r.document(subject, results)))
 	} else {
-		r.keep(writeEnd(r.Stdout, results))
+		for _, result := range results {
+			for _, what := range result.Left {
+				_, err := fmt.Fprintf(r.Stdout, "left behind by %s: %s\n", result.Name, what)
+				r.keep(err)
+			}
+		}
+		_, err := fmt.Fprintln(r.Stdout, conformance.Summarize(results))
+		r.keep(err)
 	}
 	if r.junit != nil {
 		err := errors.Join(conformance.WriteJUnit(r.junit, subject, results), r.junit.Close())
@@ -111,18 +117,6 @@ func (r *Report) End(subject string, results []conformance.Result) error {
 		return errors.Join(r.err, ErrFailed)
 	}
 	return r.err
-}
-
-func writeEnd(w io.Writer, results []conformance.Result) error {
-	for _, result := range results {
-		for _, what := range result.Left {
-			if _, err := fmt.Fprintf(w, "left behind by %s: %s\n", result.Name, what); err != nil {
-				return err
-			}
-		}
-	}
-	_, err := fmt.Fprintln(w, conformance.Summarize(results))
-	return err
 }
 
 // Document is the report with -o json.
@@ -158,7 +152,7 @@ func (r *Report) document(subject string, results []conformance.Result) Document
 // WriteList is --list.
 func WriteList(w io.Writer, format string, checks []Check) error {
 	if format == JSON {
-		return commandline.WriteJSON(w, checks)
+		return program.WriteJSON(w, checks)
 	}
 	width := 0
 	for _, check := range checks {

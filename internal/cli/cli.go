@@ -5,6 +5,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ func (a *App) Run(args []string) int {
 	cmd.SetIn(a.Stdin)
 	cmd.SetOut(a.Stdout)
 	cmd.SetErr(a.Stderr)
-	return a.report(cmd.Execute())
+	return a.report(cmd.ExecuteContext(context.Background()))
 }
 
 func (a *App) report(err error) int {

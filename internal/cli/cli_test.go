@@ -31,6 +31,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/localnet"
 	"github.com/outrigger/outrigger/test/fakeagent"
 )
 
@@ -90,14 +91,14 @@ type fakeNetwork struct {
 	ports map[string]bool
 }
 
-func (f *fakeNetwork) Attach(id string) (string, []netip.Prefix, error) {
+func (f *fakeNetwork) AttachNetns(id string) (*localnet.Port, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ports == nil {
 		f.ports = map[string]bool{}
 	}
 	f.ports[id] = true
-	return "/run/netns/fake", []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")}, nil
+	return &localnet.Port{Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")}}, "/run/netns/fake", nil
 }
 
 func (f *fakeNetwork) Detach(id string) error {

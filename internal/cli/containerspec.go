@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/outrigger/outrigger/internal/cli/registry"
@@ -27,7 +28,7 @@ func (r *runner) containerSpec() (podclient.ContainerSpec, error) {
 		return podclient.ContainerSpec{}, fmt.Errorf("image %s has no command; give one after --", r.req.Image)
 	}
 	spec := podclient.ContainerSpec{
-		Name: r.req.Name, Args: args, Cwd: firstOf(r.req.Workdir, cfg.WorkingDir, "/"), TTY: r.req.TTY,
+		Name: r.req.Name, Args: args, Cwd: cmp.Or(r.req.Workdir, cfg.WorkingDir, "/"), TTY: r.req.TTY,
 		Env:    mergeEnv(r.baseEnv(user), cfg.Env, r.req.Env),
 		User:   podclient.User{UID: user.UID, GID: user.GID, AdditionalGIDs: user.Additional},
 		Mounts: r.req.Mounts, MemoryBytes: r.req.MemoryBytes, MilliCPU: r.req.MilliCPU,
@@ -44,19 +45,10 @@ func (r *runner) containerSpec() (podclient.ContainerSpec, error) {
 func (r *runner) baseEnv(user registry.User) []string {
 	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOSTNAME=" + r.req.Hostname, "HOME=" + firstOf(user.Home, "/"),
+		"HOSTNAME=" + r.req.Hostname, "HOME=" + cmp.Or(user.Home, "/"),
 	}
 	if r.req.TTY {
 		env = append(env, "TERM=xterm")
 	}
 	return env
-}
-
-func firstOf(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }

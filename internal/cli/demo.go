@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func (a *App) demoCommand() *cobra.Command {
 		Long: `Boot a VM, run a container in it, show its output, an exec and its exit code,
 remove everything, and look whether anything stayed on this machine.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(contextOr(cmd.Context()), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 			defer stop()
 			return a.demo(ctx, image)
 		},
@@ -64,26 +65,18 @@ func (a *App) demo(ctx context.Context, image string) (err error) {
 	if err != nil {
 		return err
 	}
-	if image == "" {
-		image = installedDemoImage(self)
+	dir, err := os.MkdirTemp("", "outrigger-demo")
+	if err != nil {
+		return err
 	}
-	if image == "" {
-		dir, err := os.MkdirTemp("", "outrigger-demo")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir)
+	if image = cmp.Or(image, installedDemoImage(self)); image == "" {
 		image = "oci:" + filepath.Join(dir, "image")
 		if err := demoimage.Build(filepath.Join(dir, "image"), demoimage.Options{}); err != nil {
 			return err
 		}
 	}
-	templates, err := os.MkdirTemp("", "outrigger-demo-templates")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(templates)
-	d := &demo{app: a, ctx: ctx, self: self, root: n.Root, image: image, pod: "demo-" + podclient.NewID()[:6], templates: templates}
+	d := &demo{app: a, ctx: ctx, self: self, root: n.Root, image: image, pod: "demo-" + podclient.NewID()[:6], templates: filepath.Join(dir, "templates")}
 	err = d.play()
 	d.checkClean(before)
 	if err != nil {
@@ -139,7 +132,7 @@ func (d *demo) foreground(host string) error {
 	if err != nil {
 		return err
 	}
-	lines := strings.Fields(lastLine(out))
+	lines := strings.Fields(out[strings.LastIndexByte(strings.TrimSpace(out), '\n')+1:])
 	d.check(strings.Contains(out, demoimage.Greeting), "the container's output came back")
 	d.check(len(lines) == 1 && lines[0] != host, "it ran on another kernel: %s", strings.Join(lines, " "))
 	d.check(code == 3, "its exit code 3 came back: %d", code)
@@ -201,11 +194,6 @@ func quoteArgs(args []string) string {
 		quoted = append(quoted, arg)
 	}
 	return strings.Join(quoted, " ")
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
 }
 
 func kernelOf() string {

@@ -3,8 +3,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 func (a *App) doctorCommand() *cobra.Command {
@@ -28,9 +29,9 @@ work. Nothing is changed. Exit codes: 0 all is well, 1 warnings, 2 errors.`,
 			if err != nil {
 				return err
 			}
-			report := doctor.Run(contextOr(cmd.Context()), a.checks(n))
+			report := doctor.Run(cmd.Context(), a.checks(n))
 			if output == "json" {
-				err = writeJSON(a.Stdout, report)
+				err = program.WriteJSON(a.Stdout, report)
 			} else {
 				report.Print(a.Stdout)
 			}
@@ -48,12 +49,12 @@ work. Nothing is changed. Exit codes: 0 all is well, 1 warnings, 2 errors.`,
 const vmBridge = "orvm0"
 
 func (a *App) checks(n *node.Node) []doctor.Check {
-	machine := doctor.Machine{FS: "/", QEMU: firstOf(os.Getenv("QEMU_BINARY"), "qemu-system-x86_64"), Images: imageDirs(), Root: n.Root,
-		Instances: firstOf(os.Getenv("QEMU_STATE_DIR"), "/var/lib/outrigger/qemu")}
+	machine := doctor.Machine{FS: "/", QEMU: cmp.Or(os.Getenv("QEMU_BINARY"), "qemu-system-x86_64"), Images: imageDirs(), Root: n.Root,
+		Instances: cmp.Or(os.Getenv("QEMU_STATE_DIR"), "/var/lib/outrigger/qemu")}
 	subnets := append(node.PodSubnets(), vmSubnets()...)
 	return append(machine.Checks(),
 		doctor.VXLAN(),
-		doctor.Subnets([]string{node.PodBridge, firstOf(os.Getenv("QEMU_BRIDGE"), vmBridge)}, subnets),
+		doctor.Subnets([]string{node.PodBridge, cmp.Or(os.Getenv("QEMU_BRIDGE"), vmBridge)}, subnets),
 		doctor.Check{Name: "dns", Run: checkDNS},
 		doctor.Check{Name: "programs", Run: checkPrograms},
 		doctor.Check{Name: "adaptor", Run: func(ctx context.Context) doctor.Result { return a.checkAdaptor(ctx, n) }},
@@ -74,7 +75,7 @@ func imageDirs() []string {
 func vmSubnets() []netip.Prefix {
 	var subnets []netip.Prefix
 	for variable, usual := range map[string]string{"QEMU_SUBNET": "192.168.127.0/24", "QEMU_SUBNET6": "fd6f:7574:7269::/64"} {
-		if p, err := netip.ParsePrefix(firstOf(os.Getenv(variable), usual)); err == nil {
+		if p, err := netip.ParsePrefix(cmp.Or(os.Getenv(variable), usual)); err == nil {
 			subnets = append(subnets, p)
 		}
 	}
@@ -84,58 +85,58 @@ func vmSubnets() []netip.Prefix {
 func checkDNS(context.Context) doctor.Result {
 	lines, hint := node.ResolvConf()
 	if hint != "" {
-		return doctor.Result{Status: doctor.Warning, Detail: hint, Fix: "outrigger run --dns ADDRESS"}
+		return doctor.Warn("outrigger run --dns ADDRESS", "%s", hint)
 	}
-	return doctor.Result{Status: doctor.OK, Detail: strings.Join(lines, "; ")}
+	return doctor.Good("%s", strings.Join(lines, "; "))
 }
 
 func checkPrograms(context.Context) doctor.Result {
-	program, err := node.FindAdaptor()
+	adaptor, err := node.FindAdaptor()
 	if err != nil {
-		return doctor.Result{Status: doctor.Error, Detail: err.Error(), Fix: "install Outrigger again, or in a checkout: make build"}
+		return doctor.Fail("install Outrigger again, or in a checkout: make build", "%v", err)
 	}
-	relay := filepath.Join(filepath.Dir(program), "agent-relay")
+	relay := filepath.Join(filepath.Dir(adaptor), "agent-relay")
 	if _, err := os.Stat(relay); err != nil {
-		return doctor.Result{Status: doctor.Warning, Detail: "agent-relay is not beside cloud-api-adaptor", Fix: "install Outrigger again, or in a checkout: make build; or see that agent-relay is in PATH"}
+		return doctor.Warn("install Outrigger again, or in a checkout: make build; or see that agent-relay is in PATH", "agent-relay is not beside cloud-api-adaptor")
 	}
-	return doctor.Result{Status: doctor.OK, Detail: program + " and agent-relay"}
+	return doctor.Good("%s and agent-relay", adaptor)
 }
 
 func (a *App) checkAdaptor(ctx context.Context, n *node.Node) doctor.Result {
-	socket := firstOf(a.socket, n.Socket())
+	socket := cmp.Or(a.socket, n.Socket())
 	if node.Served(socket) {
 		info, err := podclient.New(socket).Info(ctx)
 		if err != nil {
-			return doctor.Result{Status: doctor.Warning, Detail: fmt.Sprintf("%s is served by something that is not our cloud-api-adaptor: %v", socket, err)}
+			return doctor.Warn("", "%s is served by something that is not our cloud-api-adaptor: %v", socket, err)
 		}
-		return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf("%s serves %s (provider %s, pid %d)", info.Version, socket, info.Provider, info.Pid)}
+		return doctor.Good("%s serves %s (provider %s, pid %d)", info.Version, socket, info.Provider, info.Pid)
 	}
 	if a.socket != "" {
-		return doctor.Result{Status: doctor.Error, Detail: "nobody serves " + socket, Fix: "start cloud-api-adaptor, or leave out --socket"}
+		return doctor.Fail("start cloud-api-adaptor, or leave out --socket", "nobody serves %s", socket)
 	}
 	pods, err := n.Pods().List()
 	if err == nil && needAdaptor(pods) {
-		return doctor.Result{Status: doctor.Warning, Detail: "it has died while pods run", Fix: "outrigger ps, which starts it again"}
+		return doctor.Warn("outrigger ps, which starts it again", "it has died while pods run")
 	}
-	return doctor.Result{Status: doctor.OK, Detail: "not running; it is started with the first pod"}
+	return doctor.Good("not running; it is started with the first pod")
 }
 
 func checkRelay(n *node.Node) doctor.Result {
 	adaptor, relay := n.Daemons()
 	switch {
 	case relay.Alive():
-		return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf("agent-relay runs (pid %d)", relay.PID)}
+		return doctor.Good("agent-relay runs (pid %d)", relay.PID)
 	case adaptor.Alive():
-		return doctor.Result{Status: doctor.OK, Detail: "agent-relay is started with the first VM"}
+		return doctor.Good("agent-relay is started with the first VM")
 	}
-	return doctor.Result{Status: doctor.OK, Detail: "not running"}
+	return doctor.Good("not running")
 }
 
 // checkLeftovers finds pods whose owner was killed.
 func checkLeftovers(n *node.Node) doctor.Result {
 	pods, err := n.Pods().List()
 	if err != nil {
-		return doctor.Result{Status: doctor.Warning, Detail: err.Error()}
+		return doctor.Warn("", "%v", err)
 	}
 	var dead []string
 	for _, p := range pods {
@@ -144,7 +145,7 @@ func checkLeftovers(n *node.Node) doctor.Result {
 		}
 	}
 	if len(dead) > 0 {
-		return doctor.Result{Status: doctor.Warning, Detail: "pods of processes that died: " + strings.Join(dead, ", "), Fix: "outrigger rm " + strings.Join(dead, " ")}
+		return doctor.Warn("outrigger rm "+strings.Join(dead, " "), "pods of processes that died: %s", strings.Join(dead, ", "))
 	}
-	return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf("none; %d pods on record", len(pods))}
+	return doctor.Good("none; %d pods on record", len(pods))
 }

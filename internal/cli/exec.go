@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
@@ -40,7 +42,7 @@ func (a *App) execCommand() *cobra.Command {
 			if command[0] == "--" {
 				command = command[1:]
 			}
-			return a.exec(contextOr(cmd.Context()), f, args[0], command)
+			return a.exec(cmd.Context(), f, args[0], command)
 		},
 	}
 	flags := cmd.Flags()
@@ -54,13 +56,18 @@ func (a *App) execCommand() *cobra.Command {
 	return cmd
 }
 
-// attach connects to a pod that runs, and brings back what it needs.
-func (a *App) attach(ctx context.Context, name string) (*podclient.Pod, *record.Pod, error) {
+func (a *App) find(name string) (*node.Node, *record.Pod, error) {
 	n, err := a.node()
 	if err != nil {
 		return nil, nil, err
 	}
 	p, err := n.Pods().Find(name)
+	return n, p, err
+}
+
+// attach connects to a pod that runs, and brings back what it needs.
+func (a *App) attach(ctx context.Context, name string) (*podclient.Pod, *record.Pod, error) {
+	n, p, err := a.find(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -109,19 +116,7 @@ func (a *App) exec(ctx context.Context, f *execFlags, name string, command []str
 		return commandError(fmt.Errorf("exec in pod %s: %w", p.Name, err))
 	}
 	s := &session{process: process, signal: process.Signal, term: term, signals: signals, grace: 10 * time.Second, progress: silent{}}
-	return a.follow(ctx, s, f.interactive)
-}
-
-func (a *App) follow(ctx context.Context, s *session, interactive bool) error {
-	if s.term != nil {
-		if err := s.term.raw(); err != nil {
-			return fmt.Errorf("terminal: %w", err)
-		}
-		defer s.term.restore()
-		s.term.fit(ctx, s.process)
-	}
-	s.process.Stream(a.streams(interactive, s.term != nil))
-	code, err := s.wait(ctx)
+	code, err := s.run(ctx, a.streams(f.interactive, f.tty))
 	if err != nil {
 		return err
 	}
@@ -131,7 +126,7 @@ func (a *App) follow(ctx context.Context, s *session, interactive bool) error {
 // spec returns the container's process with the changes by flags.
 func (f *execFlags) spec(p *record.Pod, command, extra []string) (podclient.ExecSpec, error) {
 	spec := podclient.ExecSpec{
-		Args: command, TTY: f.tty, Cwd: firstOf(f.workdir, p.Cwd),
+		Args: command, TTY: f.tty, Cwd: cmp.Or(f.workdir, p.Cwd),
 		User: podclient.User{UID: p.UID, GID: p.GID, AdditionalGIDs: p.GIDs},
 	}
 	env := p.Env

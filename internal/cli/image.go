@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -67,7 +68,7 @@ and locations a cloud takes is on its page, docs/providers/NAME.md.`,
 }
 
 func (a *App) importImage(o imageOptions, location string, settings []string) error {
-	program, err := o.program()
+	path, err := o.program()
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (a *App) importImage(o imageOptions, location string, settings []string) er
 		signal.Notify(interrupts, syscall.SIGHUP)
 	}
 	defer signal.Stop(interrupts)
-	cmd := exec.CommandContext(ctx, program, append(args, settings...)...)
+	cmd := exec.CommandContext(ctx, path, append(args, settings...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stdout, cmd.Stderr = a.Stdout, a.Stderr
 	var exit *exec.ExitError
@@ -100,7 +101,7 @@ func (a *App) importImage(o imageOptions, location string, settings []string) er
 	case errors.As(err, &exit) && exit.Exited():
 		return exitError{Code: exit.ExitCode()} // it has said why
 	case err != nil:
-		return fmt.Errorf("run %s: %w", program, err)
+		return fmt.Errorf("run %s: %w", path, err)
 	}
 	return nil
 }
@@ -114,13 +115,7 @@ func (o imageOptions) program() (string, error) {
 		return "", errors.New("--provider is missing, and CLOUD_PROVIDER is not set")
 	}
 	name := "provider-" + o.provider
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath(name)
+	path, err := program.Find(name)
 	if err != nil {
 		return "", fmt.Errorf("there is no program %s beside outrigger or on PATH: build it with `make build`, or name another with --plugin", name)
 	}

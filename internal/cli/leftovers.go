@@ -4,9 +4,10 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,10 +77,7 @@ func (s surroundings) tables() {
 	if err != nil {
 		return // without nftables there are none
 	}
-	tables, err := conn.ListTables()
-	if err != nil {
-		return
-	}
+	tables, _ := conn.ListTables()
 	for _, t := range tables {
 		s["nftables table"][fmt.Sprintf("%d %s", t.Family, t.Name)] = true
 	}
@@ -101,14 +99,7 @@ func (s surroundings) files(kind, dir string, depth int) {
 
 // since returns what of a kind was not there before.
 func (s surroundings) since(before surroundings, kind string) []string {
-	var left []string
-	for name := range s[kind] {
-		if !before[kind][name] {
-			left = append(left, name)
-		}
-	}
-	sort.Strings(left)
-	return left
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s[kind])), func(name string) bool { return before[kind][name] })
 }
 
 // settleTime is how long processes that are ending may take.
@@ -117,25 +108,21 @@ const settleTime = 10 * time.Second
 // checkClean reports each kind whether anything stayed.
 func (d *demo) checkClean(before surroundings) {
 	d.say("\n3. What is left on this machine?\n")
-	after := before
-	for end := time.Now().Add(settleTime); ; time.Sleep(50 * time.Millisecond) {
+	left, some := map[string][]string{}, true
+	for end := time.Now().Add(settleTime); some && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		now, err := lookAround(d.root)
 		if err != nil {
 			d.check(false, "look at this machine: %v", err)
 			return
 		}
-		after = now
-		left := 0
+		some = false
 		for _, k := range kinds {
-			left += len(after.since(before, k))
-		}
-		if left == 0 || time.Now().After(end) {
-			break
+			left[k] = now.since(before, k)
+			some = some || len(left[k]) > 0
 		}
 	}
 	for _, k := range kinds {
-		left := after.since(before, k)
-		if len(left) == 0 {
+		if left := left[k]; len(left) == 0 {
 			d.check(true, "no %s", k)
 		} else {
 			d.check(false, "%s: %s", k, strings.Join(left, ", "))

@@ -3,9 +3,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
@@ -20,19 +22,17 @@ func (a *App) forget(ctx context.Context, n *node.Node, p *record.Pod, finish fu
 		return err
 	}
 	defer unlock()
-	if err := a.forgetLocked(n, p, finish); err != nil {
+	if p.Keep && finish != nil {
+		p.Status, p.AgentSocket = record.Exited, ""
+		finish(p)
+		err = n.Pods().Save(p)
+	} else {
+		err = n.Pods().Delete(p.ID)
+	}
+	if err != nil {
 		return err
 	}
 	return n.StopIfUnused(ctx)
-}
-
-func (a *App) forgetLocked(n *node.Node, p *record.Pod, finish func(*record.Pod)) error {
-	if !p.Keep || finish == nil {
-		return n.Pods().Delete(p.ID)
-	}
-	p.Status, p.AgentSocket = record.Exited, ""
-	finish(p)
-	return n.Pods().Save(p)
 }
 
 // stopVM removes the VM of a pod from outside of its owner. The caller does not
@@ -70,17 +70,12 @@ func (a *App) reviveLocked(ctx context.Context, n *node.Node, pods []*record.Pod
 			again.Provider = p.Provider
 		}
 	}
-	again.Provider = firstOf(again.Provider, defaultProvider)
+	again.Provider = cmp.Or(again.Provider, defaultProvider)
 	return again.EnsureAdaptor(ctx)
 }
 
 func needAdaptor(pods []*record.Pod) bool {
-	for _, p := range pods {
-		if p.OwnAdaptor && p.Live() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(pods, func(p *record.Pod) bool { return p.OwnAdaptor && p.Live() })
 }
 
 // sweep removes pods whose owner was killed, and gives detached ones that still
@@ -121,16 +116,15 @@ func (a *App) removeDead(ctx context.Context, n *node.Node, p *record.Pod, pods 
 			return err
 		}
 	}
-	var errs []error
-	errs = append(errs, podclient.New(p.Socket).StopVM(ctx, p.ID))
+	err := podclient.New(p.Socket).StopVM(ctx, p.ID)
 	if p.Network {
-		network, err := a.network(n)
-		if err == nil {
-			err = network.Detach(p.ID)
+		network, netErr := a.network(n)
+		if netErr == nil {
+			netErr = network.Detach(p.ID)
 		}
-		errs = append(errs, err)
+		err = errors.Join(err, netErr)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return err
 	}
 	return n.Pods().Delete(p.ID)

@@ -34,7 +34,7 @@ func (a *App) logsCommand() *cobra.Command {
 				}
 				opts.Tail = n
 			}
-			return a.logs(contextOr(cmd.Context()), args[0], opts)
+			return a.logs(cmd.Context(), args[0], opts)
 		},
 	}
 	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on until the container ends")
@@ -44,11 +44,7 @@ func (a *App) logsCommand() *cobra.Command {
 }
 
 func (a *App) logs(ctx context.Context, name string, opts containerlog.Options) error {
-	n, err := a.node()
-	if err != nil {
-		return err
-	}
-	p, err := n.Pods().Find(name)
+	n, p, err := a.find(name)
 	if err != nil {
 		return err
 	}
@@ -81,7 +77,7 @@ func (a *App) consoleCommand() *cobra.Command {
 			if err != nil || size > maxConsole {
 				return fmt.Errorf("--tail %q: want a size of at most 1MiB", tail)
 			}
-			return a.console(contextOr(cmd.Context()), args[0], size, follow)
+			return a.console(cmd.Context(), args[0], size, follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the VM ends")
@@ -138,11 +134,7 @@ func newSince(seen, now []byte) []byte {
 // findSandbox finds a pod of ours, or with --socket one of that adaptor, by
 // name or id.
 func (a *App) findSandbox(ctx context.Context, name string) (*podclient.Client, string, error) {
-	n, err := a.node()
-	if err != nil {
-		return nil, "", err
-	}
-	p, err := n.Pods().Find(name)
+	n, p, err := a.find(name)
 	if err == nil {
 		if err := a.revive(ctx, n); err != nil {
 			return nil, "", err

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,9 +20,9 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/containerlog"
 	"github.com/outrigger/outrigger/internal/cli/node"
-	"github.com/outrigger/outrigger/internal/cli/procid"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/procid"
 )
 
 // A monitor is the process that owns a detached pod. It reads the request from stdin,
@@ -48,9 +49,9 @@ func (a *App) monitorCommand() *cobra.Command {
 		Short: "Own a detached pod (started by outrigger itself)",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if resume != "" {
-				return a.resume(contextOr(cmd.Context()), resume)
+				return a.resume(cmd.Context(), resume)
 			}
-			return a.monitor(contextOr(cmd.Context()))
+			return a.monitor(cmd.Context())
 		},
 	}
 	cmd.Flags().StringVar(&resume, "resume", "", "id of a running pod to take over")
@@ -82,22 +83,16 @@ func (a *App) startMonitor(ctx context.Context, req *runRequest, quiet bool) err
 	if err != nil {
 		return err
 	}
-	in, stdin, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer in.Close()
 	events, out, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer events.Close()
-	cmd, err := spawnMonitor(in, out, "--root", req.Root)
+	cmd, err := spawnMonitor(bytes.NewReader(request), out, "--root", req.Root)
 	out.Close()
 	if err != nil {
 		return err
 	}
-	go func() { stdin.Write(request); stdin.Close() }()
 	signals, stop := catchSignals()
 	defer stop()
 	go func() {
@@ -244,13 +239,12 @@ func (a *App) resume(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{
-		app: a, node: n, record: p, progress: silent{}, client: podclient.New(p.Socket),
-		req: &runRequest{ID: p.ID, Name: p.Name, Keep: p.Keep, Detach: true, NoNetwork: !p.Network, StopTimeout: 10 * time.Second},
-	}
 	signals, stop := catchSignals()
 	defer stop()
-	r.signals = signals
+	r := &runner{
+		app: a, node: n, record: p, progress: silent{}, client: podclient.New(p.Socket), signals: signals,
+		req: &runRequest{ID: p.ID, Name: p.Name, Keep: p.Keep, Detach: true, NoNetwork: !p.Network, StopTimeout: 10 * time.Second},
+	}
 	return r.takeOver(ctx)
 }
 

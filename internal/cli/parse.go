@@ -98,10 +98,10 @@ func mergeEnv(lists ...[]string) []string {
 			key, _, _ := strings.Cut(kv, "=")
 			if i, ok := at[key]; ok {
 				all[i] = kv
-				continue
+			} else {
+				at[key] = len(all)
+				all = append(all, kv)
 			}
-			at[key] = len(all)
-			all = append(all, kv)
 		}
 	}
 	return all
@@ -150,9 +150,21 @@ func checkMount(m *podclient.Mount) error {
 	if strings.ContainsRune(m.Destination, 0) {
 		return errors.New("target contains a zero byte")
 	}
+	if m.SizeBytes != 0 && m.Type != podclient.MountTmpfs {
+		return errors.New("only a tmpfs has a size")
+	}
 	switch m.Type {
 	case podclient.MountBind:
-		return checkBind(m)
+		if m.Source == "" {
+			return errors.New("a bind mount needs a source")
+		}
+		var err error
+		if m.Source, err = filepath.Abs(m.Source); err != nil {
+			return err
+		}
+		if _, err := os.Stat(m.Source); err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
 	case podclient.MountTmpfs:
 		if m.Source != "" {
 			return errors.New("a tmpfs has no source")
@@ -165,27 +177,6 @@ func checkMount(m *podclient.Mount) error {
 		return errors.New("type is missing: bind, tmpfs or volume")
 	default:
 		return fmt.Errorf("unknown type %q: want bind, tmpfs or volume", m.Type)
-	}
-	if m.SizeBytes != 0 && m.Type != podclient.MountTmpfs {
-		return errors.New("only a tmpfs has a size")
-	}
-	return nil
-}
-
-func checkBind(m *podclient.Mount) error {
-	if m.Source == "" {
-		return errors.New("a bind mount needs a source")
-	}
-	abs, err := filepath.Abs(m.Source)
-	if err != nil {
-		return err
-	}
-	m.Source = abs
-	if _, err := os.Stat(abs); err != nil {
-		return fmt.Errorf("source: %w", err)
-	}
-	if m.SizeBytes != 0 {
-		return errors.New("only a tmpfs has a size")
 	}
 	return nil
 }
@@ -234,16 +225,15 @@ func parseDNS(servers []string) ([]string, error) {
 
 // parseIDs reads UID[:GID]. Names cannot be looked up in a running container.
 func parseIDs(text string) (uid, gid uint32, err error) {
-	u, g, hasGID := strings.Cut(text, ":")
-	user, err1 := strconv.ParseUint(u, 10, 31)
 	if text == "root" {
 		return 0, 0, nil
 	}
-	var group uint64
-	var err2 error
-	if hasGID {
-		group, err2 = strconv.ParseUint(g, 10, 31)
+	u, g, hasGID := strings.Cut(text, ":")
+	if !hasGID {
+		g = "0"
 	}
+	user, err1 := strconv.ParseUint(u, 10, 31)
+	group, err2 := strconv.ParseUint(g, 10, 31)
 	if err1 != nil || err2 != nil {
 		return 0, 0, fmt.Errorf("--user %q: want UID or UID:GID, as numbers", text)
 	}

@@ -24,13 +24,10 @@ type progress interface {
 }
 
 func (a *App) newProgress(quiet bool) progress {
-	switch {
-	case quiet:
+	if quiet {
 		return silent{}
-	case isTerminal(a.Stderr) && os.Getenv("TERM") != "dumb":
-		return &drawn{w: a.Stderr}
 	}
-	return &plainProgress{w: a.Stderr}
+	return &shown{w: a.Stderr, draw: asTerminal(a.Stderr) != nil && os.Getenv("TERM") != "dumb"}
 }
 
 type silent struct{}
@@ -39,61 +36,47 @@ func (silent) say(string, ...any)    {}
 func (silent) update(string, string) {}
 func (silent) done()                 {}
 
-// plainProgress writes one line for each state.
-type plainProgress struct {
-	mu   sync.Mutex
+// shown keeps one line up to date on a terminal that it may draw on, else it writes one
+// line for each state.
+type shown struct {
 	w    io.Writer
-	last string
-}
+	draw bool
 
-func (p *plainProgress) say(format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	fmt.Fprintf(p.w, format+"\n", args...)
-}
-
-// update leaves out the numbers that would only flood a log.
-func (p *plainProgress) update(key, text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if key != p.last {
-		p.last = key
-		fmt.Fprintln(p.w, text)
-	}
-}
-
-func (p *plainProgress) done() {}
-
-// drawn keeps one line up to date.
-type drawn struct {
 	mu    sync.Mutex
-	w     io.Writer
+	last  string // key of the last state
 	ended bool
 }
 
 const clearLine = "\r\x1b[K"
 
-func (d *drawn) say(format string, args ...any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	fmt.Fprintf(d.w, clearLine+strings.ReplaceAll(format, "\n", "\r\n")+"\r\n", args...)
+func (s *shown) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draw {
+		format = clearLine + strings.ReplaceAll(format, "\n", "\r\n") + "\r"
+	}
+	fmt.Fprintf(s.w, format+"\n", args...)
 }
 
-func (d *drawn) update(_, text string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.ended {
-		io.WriteString(d.w, clearLine+text)
+func (s *shown) update(key, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.draw && !s.ended:
+		io.WriteString(s.w, clearLine+text)
+	case !s.draw && key != s.last: // numbers would only flood a log
+		fmt.Fprintln(s.w, text)
 	}
+	s.last = key
 }
 
-func (d *drawn) done() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.ended {
-		d.ended = true
-		io.WriteString(d.w, clearLine)
+func (s *shown) done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draw && !s.ended {
+		io.WriteString(s.w, clearLine)
 	}
+	s.ended = true
 }
 
 // show turns events of a pod into progress.

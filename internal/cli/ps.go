@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
 )
 
@@ -44,7 +46,7 @@ func (a *App) psCommand() *cobra.Command {
 		Use: "ps", Short: "List pods", Args: cobra.NoArgs,
 		Long: "List pods of this host: those of `outrigger run` and, with --socket, all of that adaptor.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pods, err := a.list(contextOr(cmd.Context()), all)
+			pods, err := a.list(cmd.Context(), all)
 			if err != nil {
 				return err
 			}
@@ -52,7 +54,7 @@ func (a *App) psCommand() *cobra.Command {
 				fmt.Fprintln(a.Stderr, "outrigger: pods that root runs are not shown; sudo outrigger ps shows them")
 			}
 			if output == "json" {
-				return writeJSON(a.Stdout, pods)
+				return program.WriteJSON(a.Stdout, pods)
 			}
 			return a.printPods(pods, output == "wide", time.Now())
 		},
@@ -187,21 +189,15 @@ func (a *App) printPods(pods []listedPod, wide bool, now time.Time) error {
 		if p.ExitCode != nil {
 			status = fmt.Sprintf("exited (%d)", *p.ExitCode)
 		}
-		fmt.Fprintf(w, "%s\t%.12s\t%s\t%s\t%s", p.Name, p.ID, dash(p.Image), status, humanAge(now.Sub(p.Created)))
+		fmt.Fprintf(w, "%s\t%.12s\t%s\t%s\t%s", p.Name, p.ID, cmp.Or(p.Image, "-"), status, humanAge(now.Sub(p.Created)))
 		if wide {
-			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s", dash(strings.Join(p.IPs, ",")), dash(p.Provider), dash(p.Instance),
-				dash(strings.Join(p.VM, ",")), dash(strings.Join(p.Command, " ")))
+			for _, column := range []string{strings.Join(p.IPs, ","), p.Provider, p.Instance, strings.Join(p.VM, ","), strings.Join(p.Command, " ")} {
+				fmt.Fprint(w, "\t", cmp.Or(column, "-"))
+			}
 		}
 		fmt.Fprintln(w)
 	}
 	return w.Flush()
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 func humanAge(d time.Duration) string {

@@ -32,7 +32,7 @@ for them goes too.`,
 			if (len(names) == 0) == !all {
 				return errors.New("rm needs names of pods, or --all")
 			}
-			return a.remove(contextOr(cmd.Context()), names, all, force || all)
+			return a.remove(cmd.Context(), names, all, force || all)
 		},
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "also pods that are running")

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,17 +26,12 @@ const leastMemory = 1 << 20
 // defaultProvider boots VMs on this machine.
 const defaultProvider = "qemu"
 
-// runFlags are the unparsed flags of run.
+// runFlags are the flags of run: those that the request has as they are, and others.
 type runFlags struct {
-	interactive, tty, detach, quiet, rm bool
-	noTemplate                          bool
-	name, cpus, memory, network         string
-	env, envFiles, mounts, annotations  []string
-	user, workdir, hostname, platform   string
-	dns                                 []string
-	pullTimeout, stopTimeout            time.Duration
-	bootTimeout                         time.Duration
-	logLimit                            string
+	runRequest
+	quiet, rm, noTemplate           bool
+	cpus, memory, network, logLimit string
+	envFiles, mounts, annotations   []string
 }
 
 func (a *App) runCommand() *cobra.Command {
@@ -77,82 +73,73 @@ be run; 127 if it was not found; 128+n after signal n.`,
 func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows IMAGE is the container's
-	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass stdin to the container")
-	flags.BoolVarP(&f.tty, "tty", "t", false, "give the container a terminal")
-	flags.BoolVarP(&f.detach, "detach", "d", false, "run in the background and print the pod's id")
+	flags.BoolVarP(&f.Interactive, "interactive", "i", false, "pass stdin to the container")
+	flags.BoolVarP(&f.TTY, "tty", "t", false, "give the container a terminal")
+	flags.BoolVarP(&f.Detach, "detach", "d", false, "run in the background and print the pod's id")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
 	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until `outrigger rm`")
-	flags.StringVar(&f.name, "name", "", "name of the pod (default: made of the image's)")
+	flags.StringVar(&f.Name, "name", "", "name of the pod (default: made of the image's)")
 	flags.StringVar(&f.cpus, "cpus", "", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")
 	flags.StringVarP(&f.memory, "memory", "m", "", "memory limit of the container, such as 512MiB; the VM gets 256 MiB more")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable KEY=VALUE, or KEY to pass on this program's")
+	flags.StringArrayVarP(&f.Env, "env", "e", nil, "environment variable KEY=VALUE, or KEY to pass on this program's")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "file with one KEY=VALUE a line")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "type=bind,source=PATH,target=PATH[,readonly] (copied into the VM), type=tmpfs,target=PATH[,size=SIZE], or type=volume,source=NAME,target=PATH")
 	flags.StringArrayVar(&f.annotations, "annotation", nil, "annotation KEY=VALUE of the pod, such as io.katacontainers.config.hypervisor.machine_type=NAME")
-	flags.StringVarP(&f.user, "user", "u", "", "USER[:GROUP] by name or number (default: the image's)")
-	flags.StringVarP(&f.workdir, "workdir", "w", "", "working directory (default: the image's)")
-	flags.StringVar(&f.hostname, "hostname", "", "host name of the pod (default: its name)")
-	flags.StringArrayVar(&f.dns, "dns", nil, "address of a DNS server (default: this host's)")
+	flags.StringVarP(&f.User, "user", "u", "", "USER[:GROUP] by name or number (default: the image's)")
+	flags.StringVarP(&f.Workdir, "workdir", "w", "", "working directory (default: the image's)")
+	flags.StringVar(&f.Hostname, "hostname", "", "host name of the pod (default: its name)")
+	flags.StringArrayVar(&f.DNS, "dns", nil, "address of a DNS server (default: this host's)")
 	flags.StringVar(&f.network, "network", "default", "default: a private network with NAT; none: no network")
-	flags.StringVar(&f.platform, "platform", "", "platform of the image, linux/ARCH (default: this machine's)")
-	flags.DurationVar(&f.bootTimeout, "boot-timeout", podclient.StartTimeout, "longest wait for the VM")
-	flags.DurationVar(&f.pullTimeout, "pull-timeout", podclient.PullTimeout, "longest wait for the image")
-	flags.DurationVar(&f.stopTimeout, "stop-timeout", 10*time.Second, "how long the container may take to end after SIGTERM")
+	flags.StringVar(&f.Platform, "platform", "", "platform of the image, linux/ARCH (default: this machine's)")
+	flags.DurationVar(&f.BootTimeout, "boot-timeout", podclient.StartTimeout, "longest wait for the VM")
+	flags.DurationVar(&f.PullTimeout, "pull-timeout", podclient.PullTimeout, "longest wait for the image")
+	flags.DurationVar(&f.StopTimeout, "stop-timeout", 10*time.Second, "how long the container may take to end after SIGTERM")
 	flags.StringVar(&f.logLimit, "log-limit", "16MiB", "most disk space for the log of a detached pod; older output goes first")
-	flags.StringVar(&a.provider, "provider", firstOf(os.Getenv("CLOUD_PROVIDER"), defaultProvider), "cloud provider of an adaptor that is started here (env CLOUD_PROVIDER)")
+	flags.StringVar(&a.provider, "provider", cmp.Or(os.Getenv("CLOUD_PROVIDER"), defaultProvider), "cloud provider of an adaptor that is started here (env CLOUD_PROVIDER)")
 	flags.BoolVar(&f.noTemplate, "no-template", false, "boot the VM instead of restoring it from one that was saved when it had booted (an adaptor that is started here; provider qemu)")
 	flags.StringArrayVar(&a.adaptor, "adaptor-arg", nil, "further argument for a cloud-api-adaptor that is started here")
 	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // request checks all flags and reports everything that is wrong at once.
-func (f *runFlags) request(a *App, image string, command []string) (*runRequest, error) {
-	root, err := filepath.Abs(a.root)
-	if err != nil {
+func (f *runFlags) request(a *App, image string, command []string) (req *runRequest, err error) {
+	if f.Root, err = filepath.Abs(a.root); err != nil {
+		return nil, err
+	}
+	if f.Image, err = registry.Absolute(image); err != nil { // a monitor has another working directory
 		return nil, err
 	}
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
-	name := image
-	if image, err = registry.Absolute(image); err != nil { // a monitor has another working directory
-		return nil, err
-	}
 	if f.noTemplate {
 		a.adaptor = append(slices.Clone(a.adaptor), "-qemu-templates=never")
 	}
-	req := &runRequest{
-		Root: root, Socket: a.socket, Provider: a.provider, AdaptorArgs: a.adaptor,
-		ID: podclient.NewID(), Image: image, Platform: f.platform, Command: command,
-		User: f.user, Workdir: f.workdir, Interactive: f.interactive, TTY: f.tty, NoNetwork: f.network == "none",
-		PullTimeout: f.pullTimeout, StopTimeout: f.stopTimeout, BootTimeout: f.bootTimeout, Keep: !f.rm, Detach: f.detach,
-	}
-	req.Name = firstOf(f.name, defaultName(name, req.ID))
-	req.Hostname = firstOf(f.hostname, req.Name)
-	return req, errors.Join(f.checkNames(req), f.checkModes(), f.checkAdaptor(a), f.parseLimits(req), f.parseLists(req))
+	f.ID, f.Command, f.Socket, f.Provider, f.AdaptorArgs = podclient.NewID(), command, a.socket, a.provider, a.adaptor
+	f.NoNetwork, f.Keep = f.network == "none", !f.rm
+	f.Name = cmp.Or(f.Name, defaultName(image, f.ID))
+	f.Hostname = cmp.Or(f.Hostname, f.Name)
+	return &f.runRequest, errors.Join(f.checkNames(), f.checkModes(), f.checkAdaptor(a), f.parseLimits(), f.parseLists())
 }
 
-func (f *runFlags) checkNames(req *runRequest) error {
-	_, platform := registry.ParsePlatform(f.platform)
-	if platform != nil {
-		platform = fmt.Errorf("--platform: %w", platform)
-	}
+func (f *runFlags) checkNames() error {
+	_, platform := registry.ParsePlatform(f.Platform)
 	var workdir error
-	if f.workdir != "" && !filepath.IsAbs(f.workdir) {
-		workdir = fmt.Errorf("--workdir %q: want an absolute path", f.workdir)
+	if f.Workdir != "" && !filepath.IsAbs(f.Workdir) {
+		workdir = fmt.Errorf("--workdir %q: want an absolute path", f.Workdir)
 	}
-	return errors.Join(checkName("name", req.Name), checkName("hostname", req.Hostname), platform, workdir)
+	return errors.Join(checkName("name", f.Name), checkName("hostname", f.Hostname), wrapFlag("platform", platform), workdir)
 }
 
 func (f *runFlags) checkModes() error {
 	var errs []error
-	if f.detach && (f.interactive || f.tty) {
+	if f.Detach && (f.Interactive || f.TTY) {
 		errs = append(errs, errors.New("--detach goes without -i and -t: nobody would be there to type"))
 	}
 	if f.network != "default" && f.network != "none" {
 		errs = append(errs, fmt.Errorf("--network %q: want default or none", f.network))
 	}
-	for name, d := range map[string]time.Duration{"pull-timeout": f.pullTimeout, "boot-timeout": f.bootTimeout, "stop-timeout": f.stopTimeout} {
+	for name, d := range map[string]time.Duration{"pull-timeout": f.PullTimeout, "boot-timeout": f.BootTimeout, "stop-timeout": f.StopTimeout} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s %s: want more than 0", name, d))
 		}
@@ -171,45 +158,42 @@ func (f *runFlags) checkAdaptor(a *App) error {
 	return nil
 }
 
-func (f *runFlags) parseLimits(req *runRequest) error {
+func (f *runFlags) parseLimits() error {
 	var errs []error
 	parse := func(flag, text string, into *int64, with func(string) (int64, error)) {
 		if text == "" {
 			return
 		}
 		n, err := with(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", flag, err))
-		}
+		errs = append(errs, wrapFlag(flag, err))
 		*into = n
 	}
-	parse("cpus", f.cpus, &req.MilliCPU, parseCPUs)
-	parse("memory", f.memory, &req.MemoryBytes, parseSize)
-	parse("log-limit", f.logLimit, &req.LogLimit, parseSize)
-	if req.MemoryBytes > 0 && req.MemoryBytes < leastMemory {
+	parse("cpus", f.cpus, &f.MilliCPU, parseCPUs)
+	parse("memory", f.memory, &f.MemoryBytes, parseSize)
+	parse("log-limit", f.logLimit, &f.LogLimit, parseSize)
+	if f.MemoryBytes > 0 && f.MemoryBytes < leastMemory {
 		errs = append(errs, fmt.Errorf("--memory %s: want at least %dMiB: with less its command may never run", f.memory, leastMemory>>20))
 	}
 	return errors.Join(errs...)
 }
 
-func (f *runFlags) parseLists(req *runRequest) error {
+func (f *runFlags) parseLists() error {
 	var errs []error
 	for _, text := range f.mounts {
 		m, err := parseMount(text)
 		errs = append(errs, wrapFlag("mount", err))
-		req.Mounts = append(req.Mounts, m)
+		f.Mounts = append(f.Mounts, m)
 	}
-	req.Annotations = map[string]string{}
+	f.Annotations = map[string]string{}
 	for _, text := range f.annotations {
 		key, value, err := parseAnnotation(text)
 		errs = append(errs, wrapFlag("annotation", err))
-		req.Annotations[key] = value
+		f.Annotations[key] = value
 	}
-	dns, err := parseDNS(f.dns)
-	req.DNS = dns
-	env, envErr := collectEnv(f.envFiles, f.env)
-	req.Env = env
-	return errors.Join(append(errs, err, envErr)...)
+	var dns, env error
+	f.DNS, dns = parseDNS(f.DNS)
+	f.Env, env = collectEnv(f.envFiles, f.Env)
+	return errors.Join(append(errs, dns, env)...)
 }
 
 func wrapFlag(flag string, err error) error {
@@ -258,19 +242,12 @@ func (a *App) run(ctx context.Context, req *runRequest, quiet bool) error {
 	signals, stop := catchSignals()
 	defer stop()
 	r.signals = signals
-	code, err := r.run(contextOr(ctx))
+	code, err := r.run(ctx)
 	if err != nil {
 		r.progress.done()
 		return err
 	}
 	return exit(code)
-}
-
-func contextOr(ctx context.Context) context.Context {
-	if ctx == nil {
-		return context.Background()
-	}
-	return ctx
 }
 
 // streams returns this program's streams. Without -i the container reads end of file

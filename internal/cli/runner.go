@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
-	"github.com/outrigger/outrigger/internal/cli/procid"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/cli/registry"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/internal/redact"
 )
 
@@ -135,16 +135,21 @@ func (r *runner) admit(ctx context.Context) error {
 	if err := r.checkUnique(); err != nil {
 		return err
 	}
-	r.record = r.newRecord()
+	r.record = &record.Pod{
+		ID: r.req.ID, Name: r.req.Name, Namespace: "default", Image: r.req.Image, Status: record.Creating,
+		Owner: procid.Self(), Detached: r.req.Detach, Keep: r.req.Keep, Socket: r.req.Socket,
+		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(),
+	}
 	if r.req.Socket == "" {
 		r.record.OwnAdaptor, r.record.Socket = true, r.node.Socket()
-		if err := r.node.EnsureAdaptor(ctx); err != nil {
-			return errors.Join(err, r.node.StopIfUnused(context.WithoutCancel(ctx)))
-		}
-	} else if err := r.app.checkSocket(); err != nil {
-		return errors.Join(err, r.node.StopIfUnused(context.WithoutCancel(ctx)))
+		err = r.node.EnsureAdaptor(ctx)
+	} else {
+		err = r.app.checkSocket()
 	}
-	if err := r.node.Pods().Save(r.record); err != nil {
+	if err == nil {
+		err = r.node.Pods().Save(r.record)
+	}
+	if err != nil {
 		return errors.Join(err, r.node.StopIfUnused(context.WithoutCancel(ctx)))
 	}
 	return nil
@@ -163,14 +168,6 @@ func (r *runner) checkUnique() error {
 	return nil
 }
 
-func (r *runner) newRecord() *record.Pod {
-	return &record.Pod{
-		ID: r.req.ID, Name: r.req.Name, Namespace: "default", Image: r.req.Image, Status: record.Creating,
-		Owner: procid.Self(), Detached: r.req.Detach, Keep: r.req.Keep, Socket: r.req.Socket,
-		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(),
-	}
-}
-
 func (r *runner) bringUp(ctx context.Context) error {
 	spec, err := r.containerSpec()
 	if err != nil {
@@ -185,10 +182,10 @@ func (r *runner) bringUp(ctx context.Context) error {
 	}
 	defer done()
 	spec.Image = image
-	if r.container, err = r.pod.CreateContainer(ctx, spec); err != nil {
-		return commandError(fmt.Errorf("container of pod %s: %w", r.req.Name, err))
+	if r.container, err = r.pod.CreateContainer(ctx, spec); err == nil {
+		err = r.container.Start(ctx)
 	}
-	if err := r.container.Start(ctx); err != nil {
+	if err != nil {
 		return commandError(fmt.Errorf("container of pod %s: %w", r.req.Name, err))
 	}
 	r.record.Status, r.record.ContainerID, r.record.Started = record.Running, r.container.ID(), time.Now().UTC()
@@ -217,16 +214,12 @@ func (r *runner) createPod(ctx context.Context) (err error) {
 	}
 	r.record.AgentSocket = r.pod.AgentSocket()
 	if r.record.OwnAdaptor {
-		r.noteRelay(ctx)
+		if unlock, err := r.node.Lock(ctx); err == nil {
+			defer unlock()
+			r.node.NoteRelay(ctx)
+		}
 	}
 	return nil
-}
-
-func (r *runner) noteRelay(ctx context.Context) {
-	if unlock, err := r.node.Lock(ctx); err == nil {
-		defer unlock()
-		r.node.NoteRelay(ctx)
-	}
 }
 
 func (r *runner) attachNetwork(spec *podclient.PodSpec) (err error) {
@@ -243,12 +236,12 @@ func (r *runner) attachNetwork(spec *podclient.PodSpec) (err error) {
 	if r.network, err = r.app.network(r.node); err != nil {
 		return err
 	}
-	netns, addrs, err := r.network.Attach(r.req.ID)
+	port, netns, err := r.network.AttachNetns(r.req.ID)
 	if err != nil {
 		return fmt.Errorf("network of pod %s: %w; `outrigger doctor` lists what is missing, --network none does without", r.req.Name, err)
 	}
 	spec.Netns = netns
-	for _, a := range addrs {
+	for _, a := range port.Addrs {
 		r.record.IPs = append(r.record.IPs, a.Addr().String())
 		spec.Hosts = append(spec.Hosts, a.Addr().String()+" "+r.req.Hostname)
 	}
@@ -289,21 +282,12 @@ func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err e
 // watch passes streams and signals until the container ends, and returns its exit
 // code.
 func (r *runner) watch() (int, error) {
-	ctx := context.Background()
 	r.progress.done()
-	if r.term != nil {
-		if err := r.term.raw(); err != nil {
-			return 0, fmt.Errorf("terminal: %w", err)
-		}
-		defer r.term.restore()
-		r.term.fit(ctx, r.container.Process)
-	}
-	r.container.Stream(r.streams)
 	s := session{
 		process: r.container.Process, signal: r.container.Signal, term: r.term,
 		signals: r.signals, grace: r.req.StopTimeout, progress: r.progress,
 	}
-	code, err := s.wait(ctx)
+	code, err := s.run(context.Background(), r.streams)
 	if r.container.OOMKilled() {
 		r.progress.say("the container ran out of memory; give it more with --memory")
 	}
@@ -358,7 +342,12 @@ func (r *runner) giveUpOnInterrupts(ctx context.Context, cancel context.CancelFu
 func (r *runner) removePod(ctx context.Context) error {
 	var errs []error
 	if r.client != nil { // also after a failed Create, during which the adaptor may have died
-		err := r.stopPod(ctx)
+		var err error
+		if r.pod != nil {
+			err = r.pod.Stop(ctx)
+		} else {
+			err = r.client.StopVM(ctx, r.req.ID)
+		}
 		if err != nil && r.record.OwnAdaptor { // the adaptor may have been killed
 			err = r.app.stopVM(ctx, r.node, r.record)
 		}
@@ -368,11 +357,4 @@ func (r *runner) removePod(ctx context.Context) error {
 		errs = append(errs, r.network.Detach(r.req.ID))
 	}
 	return errors.Join(errs...)
-}
-
-func (r *runner) stopPod(ctx context.Context) error {
-	if r.pod != nil {
-		return r.pod.Stop(ctx)
-	}
-	return r.client.StopVM(ctx, r.req.ID)
 }

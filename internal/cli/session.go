@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -36,6 +37,19 @@ var errAbandoned = errors.New("interrupted three times; what is left is removed 
 type outcome struct {
 	code int
 	err  error
+}
+
+// run gives the process the user's streams and terminal until it ends, and returns its exit code.
+func (s *session) run(ctx context.Context, streams podclient.IO) (int, error) {
+	if s.term != nil {
+		if err := s.term.raw(); err != nil {
+			return 0, fmt.Errorf("terminal: %w", err)
+		}
+		defer s.term.restore()
+		s.term.fit(ctx, s.process)
+	}
+	s.process.Stream(streams)
+	return s.wait(ctx)
 }
 
 // wait returns the process's exit code.
@@ -108,9 +122,6 @@ func (s *session) send(ctx context.Context, sig syscall.Signal) {
 
 // commandError gives a command that cannot be run the exit code of a shell.
 func commandError(err error) error {
-	if err == nil {
-		return nil
-	}
 	text := strings.ToLower(err.Error()) // runc writes "exec format error", crun "Exec format error"
 	switch {
 	case strings.Contains(text, "executable file not found"),

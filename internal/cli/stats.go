@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // usage is one pod's resource usage.
@@ -30,12 +30,12 @@ func (a *App) statsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats [POD...]", Short: "Show what running pods use", ValidArgsFunction: a.podNames,
 		RunE: func(cmd *cobra.Command, names []string) error {
-			all, err := a.stats(contextOr(cmd.Context()), names)
+			all, err := a.stats(cmd.Context(), names)
 			if err != nil {
 				return err
 			}
 			if output == "json" {
-				return writeJSON(a.Stdout, all)
+				return program.WriteJSON(a.Stdout, all)
 			}
 			return a.printStats(all)
 		},
@@ -81,13 +81,9 @@ func (a *App) statsOf(ctx context.Context, name string) (usage, error) {
 	if err != nil {
 		return usage{}, fmt.Errorf("stats of pod %s: %w", p.Name, err)
 	}
-	return summarize(p.Name, resp), nil
-}
-
-func summarize(name string, resp *agent.StatsContainerResponse) usage {
 	cg := resp.GetCgroupStats()
 	u := usage{
-		Name: name, PIDs: cg.GetPidsStats().GetCurrent(),
+		Name: p.Name, PIDs: cg.GetPidsStats().GetCurrent(),
 		CPUSeconds:  math.Round(float64(cg.GetCpuStats().GetCpuUsage().GetTotalUsage())/1e6) / 1e3,
 		MemoryBytes: cg.GetMemoryStats().GetUsage().GetUsage(),
 	}
@@ -101,7 +97,7 @@ func summarize(name string, resp *agent.StatsContainerResponse) usage {
 			u.TxBytes += n.TxBytes
 		}
 	}
-	return u
+	return u, nil
 }
 
 func (a *App) printStats(all []usage) error {

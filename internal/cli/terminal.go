@@ -5,9 +5,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -30,13 +30,7 @@ var errNoTTY = errors.New("-t with -i needs a terminal on stdin; leave out -t wh
 
 // openTerminal finds the terminal for -t; stdin need not be one without -i.
 func (a *App) openTerminal(interactive bool) (*terminal, error) {
-	t := &terminal{}
-	if f, ok := a.Stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		t.in = f
-	}
-	if f, ok := a.Stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		t.out = f
-	}
+	t := &terminal{in: asTerminal(a.Stdin), out: asTerminal(a.Stdout)}
 	if interactive && t.in == nil {
 		return nil, errNoTTY
 	}
@@ -82,21 +76,20 @@ func (t *terminal) fit(ctx context.Context, p *podclient.Process) {
 	}
 }
 
-// isTerminal reports whether progress may be drawn over.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+// asTerminal returns nil for a stream that is not a terminal.
+func asTerminal(stream any) *os.File {
+	if f, ok := stream.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
 }
 
-// forwarded are the signals that go to the process in the pod.
-var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
-
-// catchSignals delivers signals from now on. SIGPIPE is caught and dropped, so
+// catchSignals delivers those that concern the process in the pod, from now on. SIGPIPE is caught and dropped, so
 // that writes to a closed pipe fail instead of killing this process before it
 // has removed the pod.
 func catchSignals() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 16)
-	signal.Notify(c, append([]os.Signal{unix.SIGWINCH}, forwarded...)...)
+	signal.Notify(c, unix.SIGWINCH, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, unix.SIGPIPE)
 	return c, func() { signal.Stop(c); signal.Stop(pipe) }
@@ -104,11 +97,7 @@ func catchSignals() (signals <-chan os.Signal, stop func()) {
 
 // ends reports whether a signal ends this program if it is not forwarded.
 func ends(sig os.Signal) bool {
-	switch sig {
-	case unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT:
-		return true
-	}
-	return false
+	return slices.Contains([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}, sig)
 }
 
 // signalError ends what is under way before the container runs.

@@ -3,39 +3,29 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/cli/demoimage"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
 // outputFlag adds -o with the given forms, the first being the default.
 func outputFlag(cmd *cobra.Command, into *string, forms ...string) {
-	usage := "form of the output: " + forms[0]
-	for _, f := range forms[1:] {
-		usage += ", " + f
-	}
-	cmd.Flags().StringVarP(into, "output", "o", forms[0], usage)
+	all := strings.Join(forms, ", ")
+	cmd.Flags().StringVarP(into, "output", "o", forms[0], "form of the output: "+all)
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		for _, f := range forms {
-			if f == *into {
-				return nil
-			}
+		if !slices.Contains(forms, *into) {
+			return fmt.Errorf("--output %q: want %s", *into, all)
 		}
-		return fmt.Errorf("--output %q: want %s", *into, usage[len("form of the output: "):])
+		return nil
 	}
-}
-
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }
 
 func (a *App) versionCommand() *cobra.Command {
@@ -44,7 +34,7 @@ func (a *App) versionCommand() *cobra.Command {
 		Use: "version", Short: "Tell the version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if output == "json" {
-				return writeJSON(a.Stdout, map[string]string{
+				return program.WriteJSON(a.Stdout, map[string]string{
 					"version": version.Version, "commit": version.Commit, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}

@@ -4,8 +4,6 @@
 package commandline
 
 import (
-	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,13 +64,6 @@ func Complete(cmd *cobra.Command, flag string, by cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, by); err != nil {
 		panic(err) // there is no such flag, or it has one
 	}
-}
-
-// WriteJSON writes a value for people and programs.
-func WriteJSON(w io.Writer, value any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(value)
 }
 
 // Cache returns the user's folder for what a program has downloaded.

@@ -116,7 +116,7 @@ func (b *builder) addGuest(d *sbom.Document, in sbom.ID) error {
 
 // billOfImage lists what is really in the image's layers.
 func (b *builder) billOfImage(ctx context.Context, image string) error {
-	one, err := topManifest(b.layout(image))
+	one, variants, err := b.variants(image)
 	if err != nil {
 		return err
 	}
@@ -124,10 +124,6 @@ func (b *builder) billOfImage(ctx context.Context, image string) error {
 	in := d.AddArtifact(sbom.Artifact{
 		Name: b.imageName(image), Version: b.source.version, Purpose: "CONTAINER", SHA256: one.Digest.Hex,
 	})
-	variants, err := b.variants(image)
-	if err != nil {
-		return err
-	}
 	for _, variant := range variants {
 		if err := b.addVariant(ctx, d, in, variant); err != nil {
 			return err
@@ -164,20 +160,15 @@ func (b *builder) addVariant(ctx context.Context, d *sbom.Document, in sbom.ID, 
 		case below == "podvm/manifest.json":
 			err = b.addGuest(d, in)
 		case !strings.Contains(below, "/"):
-			err = b.addProgramFrom(d, in, below, config.Architecture, files)
+			var content []byte
+			if content, err = io.ReadAll(files); err == nil {
+				err = b.addProgram(d, in, below, config.Architecture, content)
+			}
 		}
 		if err != nil {
 			return err
 		}
 	}
-}
-
-func (b *builder) addProgramFrom(d *sbom.Document, in sbom.ID, program, arch string, r io.Reader) error {
-	content, err := io.ReadAll(r)
-	if err != nil {
-		return err
-	}
-	return b.addProgram(d, in, program, arch, content)
 }
 
 // debianPackage is one of which something is handed out.

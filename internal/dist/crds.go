@@ -41,8 +41,7 @@ func (b *builder) makeCRDs(ctx context.Context) error {
 // those of Cluster API name the service of their conversion webhook.
 func (b *builder) definitions(ctx context.Context, from string) ([]byte, error) {
 	if info, err := os.Stat(from); err != nil || !info.IsDir() {
-		data, err := os.ReadFile(from)
-		return data, err
+		return os.ReadFile(from)
 	}
 	if err := b.checkKustomize(PartCRDs); err != nil {
 		return nil, err

@@ -27,10 +27,13 @@ type field struct{ Name, Value string }
 // write writes the package: an ar archive of three members (deb(5)).
 func (p *debPackage) write(w io.Writer) error {
 	var control, data bytes.Buffer
-	if err := p.writeControl(&control); err != nil {
+	// Debian 12's dpkg can read zstd: as small as gzip's best, in a tenth of the time, and
+	// unpacked in a third of it. More than one thread might give other bytes.
+	zip, err := zstd.NewWriter(&data, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1))
+	if err != nil {
 		return err
 	}
-	if err := p.writeData(&data); err != nil {
+	if err := errors.Join(p.writeControl(&control), p.Tree.writeTar(zip, "./", p.Date), zip.Close()); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(w, "!<arch>\n"); err != nil {
@@ -63,17 +66,6 @@ func writeMember(w io.Writer, name string, data []byte, date time.Time) error {
 	}
 	_, err = w.Write(data)
 	return err
-}
-
-// writeData compresses with zstd, which Debian 12's dpkg can read: as small as
-// gzip's best, in a tenth of the time, and unpacked in a third of it.
-func (p *debPackage) writeData(w io.Writer) error {
-	// More than one thread might give other bytes.
-	zip, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return err
-	}
-	return errors.Join(p.Tree.writeTar(zip, "./", p.Date), zip.Close())
 }
 
 func (p *debPackage) writeControl(w io.Writer) error {

@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 )
 
 // images are those of deploy/images.sh for all architectures; qemuImage holds
@@ -83,82 +84,40 @@ func (b *builder) packImage(image string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	one, err := topManifest(b.layout(image))
+	one, variants, err := b.variants(image)
 	if err != nil {
 		return "", err
 	}
-	platforms, err := b.platforms(image)
-	if err != nil {
-		return "", err
-	}
-	var names []string
-	for _, p := range platforms {
-		names = append(names, p.String())
-	}
-	return fmt.Sprintf("%s  %s  %s\n", one.Digest, b.imageName(image), strings.Join(names, ",")), nil
-}
-
-// topManifest is what is pulled: the image, or the index of those for several
-// architectures.
-func topManifest(dir string) (*v1.Descriptor, error) {
-	index, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		return nil, err
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, err
-	}
-	if len(manifest.Manifests) != 1 {
-		return nil, fmt.Errorf("%d images are in %s, not one", len(manifest.Manifests), dir)
-	}
-	return &manifest.Manifests[0], nil
-}
-
-// variants returns the images of a layout, one for each architecture.
-func (b *builder) variants(image string) ([]v1.Image, error) {
-	one, err := topManifest(b.layout(image))
-	if err != nil {
-		return nil, err
-	}
-	index, err := layout.ImageIndexFromPath(b.layout(image))
-	if err != nil {
-		return nil, err
-	}
-	if one.MediaType.IsImage() {
-		only, err := index.Image(one.Digest)
-		return []v1.Image{only}, err
-	}
-	if index, err = index.ImageIndex(one.Digest); err != nil {
-		return nil, err
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, err
-	}
-	var all []v1.Image
-	for _, m := range manifest.Manifests {
-		variant, err := index.Image(m.Digest)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, variant)
-	}
-	return all, nil
-}
-
-func (b *builder) platforms(image string) ([]*v1.Platform, error) {
-	variants, err := b.variants(image)
-	if err != nil {
-		return nil, err
-	}
-	var all []*v1.Platform
+	var platforms []string
 	for _, variant := range variants {
 		config, err := variant.ConfigFile()
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		all = append(all, config.Platform())
+		platforms = append(platforms, config.Platform().String())
 	}
-	return all, nil
+	return fmt.Sprintf("%s  %s  %s\n", one.Digest, b.imageName(image), strings.Join(platforms, ",")), nil
+}
+
+// variants returns what is pulled, an image or the index of those for several
+// architectures, and the images, one for each.
+func (b *builder) variants(image string) (one v1.Descriptor, all []v1.Image, err error) {
+	index, err := layout.ImageIndexFromPath(b.layout(image))
+	if err != nil {
+		return one, nil, err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return one, nil, err
+	}
+	if len(manifest.Manifests) != 1 {
+		return one, nil, fmt.Errorf("%d images are in %s, not one", len(manifest.Manifests), b.layout(image))
+	}
+	if one = manifest.Manifests[0]; one.MediaType.IsIndex() {
+		if index, err = index.ImageIndex(one.Digest); err != nil {
+			return one, nil, err
+		}
+	}
+	all, err = partial.FindImages(index, func(v1.Descriptor) bool { return true })
+	return one, all, err
 }

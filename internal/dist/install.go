@@ -60,17 +60,20 @@ func (b *builder) installation() (tree, error) {
 	return t, t.folder(demoimage.Folder, b.demoImage())
 }
 
-// completions returns the scripts that shells read.
-func (b *builder) completions(ctx context.Context) (map[string][]byte, error) {
-	scripts := map[string][]byte{}
+// addTexts adds the README, the licences, and the completions of shells at their places.
+func (b *builder) addTexts(ctx context.Context, t tree, folder string, place func(shell string) string) error {
+	t.file(path.Join(folder, "README.md"), readme)
+	if err := b.addLicenses(t, folder); err != nil {
+		return err
+	}
 	for shell := range shells() {
 		script, err := b.run(ctx, nil, filepath.Join(b.programs("amd64"), "outrigger"), "completion", shell)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		scripts[shell] = script
+		t.file(place(shell), script)
 	}
-	return scripts, nil
+	return nil
 }
 
 func (b *builder) makeArchive(ctx context.Context) error {
@@ -78,16 +81,8 @@ func (b *builder) makeArchive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.file("README.md", readme)
-	if err := b.addLicenses(t, ""); err != nil {
+	if err := b.addTexts(ctx, t, "", func(shell string) string { return "completions/outrigger." + shell }); err != nil {
 		return err
-	}
-	scripts, err := b.completions(ctx)
-	if err != nil {
-		return err
-	}
-	for shell, script := range scripts {
-		t.file("completions/outrigger."+shell, script)
 	}
 	name := "outrigger_" + b.source.fileVersion() + "_linux_amd64"
 	return t.under(name).writeTarGz(filepath.Join(b.fresh, name+".tar.gz"), b.source.date)
@@ -104,17 +99,8 @@ func (b *builder) makeDeb(ctx context.Context) error {
 	for _, name := range []string{"outrigger", kubectlName} {
 		t.link("usr/bin/"+name, "../lib/outrigger/"+name)
 	}
-	const doc = "usr/share/doc/outrigger"
-	t.file(doc+"/README.md", readme)
-	if err := b.addLicenses(t, doc); err != nil {
+	if err := b.addTexts(ctx, t, "usr/share/doc/outrigger", func(shell string) string { return shells()[shell] }); err != nil {
 		return err
-	}
-	scripts, err := b.completions(ctx)
-	if err != nil {
-		return err
-	}
-	for shell, script := range scripts {
-		t.file(shells()[shell], script)
 	}
 	version := b.source.debianVersion()
 	p := &debPackage{Tree: t, Date: b.source.date, Fields: []field{

@@ -68,27 +68,25 @@ func (b *builder) addDebianLicense(name string, text []byte) error {
 // modules returns the paths of the modules that are linked into the programs.
 func (b *builder) modules(ctx context.Context) ([]string, error) {
 	all := map[string]bool{}
-	for _, arch := range architectures {
-		programs, err := filepath.Glob(filepath.Join(b.programs(arch), "*"))
+	programs, err := filepath.Glob(filepath.Join(b.programs("*"), "*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, program := range programs {
+		info, err := buildinfo.ReadFile(program)
 		if err != nil {
 			return nil, err
 		}
-		for _, program := range programs {
-			info, err := buildinfo.ReadFile(program)
-			if err != nil {
-				return nil, err
-			}
-			addModules(all, info)
-		}
-	}
-	if b.guest == nil {
-		return slices.Sorted(maps.Keys(all)), nil
-	}
-	info, err := buildinfo.Read(bytes.NewReader(b.guest.Program))
-	if err == nil {
 		addModules(all, info)
 	}
-	return slices.Sorted(maps.Keys(all)), err
+	if b.guest != nil {
+		info, err := buildinfo.Read(bytes.NewReader(b.guest.Program))
+		if err != nil {
+			return nil, err
+		}
+		addModules(all, info)
+	}
+	return slices.Sorted(maps.Keys(all)), nil
 }
 
 func addModules(all map[string]bool, info *buildinfo.BuildInfo) {

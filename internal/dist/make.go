@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package dist makes the folder that is handed to users who have no compiler:
+// packages and archives of the programs, container images, charts, CRDs, bills
+// of materials, build provenance, checksums and a signature. Equal sources,
+// toolchain and Debian packages give equal bytes.
 package dist
 
 import (
@@ -29,7 +33,8 @@ type builder struct {
 	licenses map[string][]byte
 	// materials are packages of Debian of which something is handed out.
 	materials map[string]debianPackage
-	seconds   []stageTime
+	// times has a line for each stage.
+	times []string
 }
 
 // stage is a step of a build, which is left out when none of its parts is
@@ -38,11 +43,6 @@ type stage struct {
 	name  string
 	parts []string
 	run   func(context.Context) error
-}
-
-type stageTime struct {
-	name  string
-	taken time.Duration
 }
 
 // Make makes a distribution. It appears under its name when it is complete.
@@ -102,9 +102,9 @@ func (b *builder) perform(ctx context.Context, s stage) error {
 		}
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	t := stageTime{s.name, time.Since(begun)}
-	b.seconds = append(b.seconds, t)
-	b.Log("dist: %-20s %6.1f s", t.name, t.taken.Seconds())
+	taken := time.Since(begun).Seconds()
+	b.times = append(b.times, fmt.Sprintf("%-70s %8.1f s", s.name, taken))
+	b.Log("dist: %-20s %6.1f s", s.name, taken)
 	return nil
 }
 

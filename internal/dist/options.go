@@ -32,30 +32,18 @@ var architectures = [...]string{"amd64", "arm64"}
 
 // Options say what to make of what.
 type Options struct {
-	// Root is the folder of the sources.
-	Root string
-	// Output is the folder to make; a distribution that is there is replaced.
-	Output string
-	// Cache is the folder for the Debian packages of the guest image.
-	Cache string
-	// Version is that of the programs; empty is what `git describe` says.
-	Version string
-	// Prefix is the registry of the images and a folder in it.
-	Prefix string
-	// Architectures are those of images and kubectl-outrigger; empty is all.
-	Architectures []string
-	// Parts are those to make; empty is all.
-	Parts []string
-	// Key is the file of a private key to sign with; empty signs nothing.
-	Key string
-	// Password returns that of Key.
-	Password Password
-	// Kustomize is the program for the Cluster API provider's components.
-	Kustomize string
-	// URL is where the files will be found, for the manifest of the plugin.
-	URL string
-	// Builder names, as a URI, who builds, for the provenance.
-	Builder string
+	Root          string   // folder of the sources
+	Output        string   // folder to make; a distribution that is there is replaced
+	Cache         string   // folder for the Debian packages of the guest image
+	Version       string   // of the programs; empty is what `git describe` says
+	Prefix        string   // registry of the images and a folder in it
+	Architectures []string // of images and kubectl-outrigger; empty is all
+	Parts         []string // those to make; empty is all
+	Key           string   // file of a private key to sign with; empty signs nothing
+	Password      Password // of Key
+	Kustomize     string   // program for the Cluster API provider's components
+	URL           string   // where the files will be found, for the manifest of the plugin
+	Builder       string   // a URI that names who builds, for the provenance
 	// Log gets one line for each stage, and the summary.
 	Log func(format string, args ...any)
 }

@@ -12,15 +12,6 @@ import (
 	"fmt"
 )
 
-// signature is of one file, in both forms that cosign verifies.
-type signature struct {
-	// detached is what `cosign sign-blob --output-signature` writes.
-	detached []byte
-	// bundle is what `cosign sign-blob --bundle` writes, without the entry of
-	// a public log.
-	bundle []byte
-}
-
 // The part of a Sigstore bundle that a signature with a key has.
 type (
 	bundle struct {
@@ -42,24 +33,25 @@ type (
 	}
 )
 
-// sign signs content. The same key and content give the same bytes: the nonce is
-// that of RFC 6979.
-func sign(key *ecdsa.PrivateKey, content []byte) (*signature, error) {
+// sign signs content, in both forms that cosign verifies: what `cosign sign-blob` writes with
+// --output-signature, and with --bundle, without the entry of a public log. The same key and
+// content give the same bytes: the nonce is that of RFC 6979.
+func sign(key *ecdsa.PrivateKey, content []byte) (detached, bundled []byte, err error) {
 	digest := sha256.Sum256(content)
 	raw, err := key.Sign(nil, digest[:], crypto.SHA256)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b := bundle{MediaType: "application/vnd.dev.sigstore.bundle.v0.3+json"}
 	b.Signature.Digest.Algorithm, b.Signature.Digest.Digest, b.Signature.Signature = "SHA2_256", digest[:], raw
 	if b.Material.PublicKey.Hint, err = keyHint(key); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	encoded, err := json.Marshal(b)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &signature{detached: []byte(base64.StdEncoding.EncodeToString(raw)), bundle: append(encoded, '\n')}, nil
+	return []byte(base64.StdEncoding.EncodeToString(raw)), append(encoded, '\n'), nil
 }
 
 // keyHint is the name of a public key in bundles, and what is printed of it.

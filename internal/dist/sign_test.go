@@ -102,15 +102,15 @@ func TestSignatureAsCosignVerifiesIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			content := []byte("content of " + form)
-			s, err := sign(loaded, content)
+			detached, bundled, err := sign(loaded, content)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again, err := sign(loaded, content); err != nil || !bytes.Equal(again.detached, s.detached) {
+			if again, _, err := sign(loaded, content); err != nil || !bytes.Equal(again, detached) {
 				t.Errorf("another signature of the same: %v", err)
 			}
 			digest := sha256.Sum256(content)
-			raw, err := base64.StdEncoding.DecodeString(string(s.detached))
+			raw, err := base64.StdEncoding.DecodeString(string(detached))
 			if err != nil || !ecdsa.VerifyASN1(&key.PublicKey, digest[:], raw) {
 				t.Errorf("the signature is not verified: %v", err)
 			}
@@ -118,8 +118,8 @@ func TestSignatureAsCosignVerifiesIt(t *testing.T) {
 				t.Error("the signature is one of other content too")
 			}
 			var b bundle
-			if err := json.Unmarshal(s.bundle, &b); err != nil || !bytes.Equal(b.Signature.Signature, raw) || !bytes.Equal(b.Signature.Digest.Digest, digest[:]) {
-				t.Errorf("bundle %s: %v", s.bundle, err)
+			if err := json.Unmarshal(bundled, &b); err != nil || !bytes.Equal(b.Signature.Signature, raw) || !bytes.Equal(b.Signature.Digest.Digest, digest[:]) {
+				t.Errorf("bundle %s: %v", bundled, err)
 			}
 		})
 	}

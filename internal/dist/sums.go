@@ -36,14 +36,14 @@ func (b *builder) makeChecksums(context.Context) error {
 	if err := writeBytes(filepath.Join(b.fresh, sumsName), list.Bytes()); err != nil || b.key == nil {
 		return err
 	}
-	s, err := sign(b.key, list.Bytes())
+	detached, bundled, err := sign(b.key, list.Bytes())
 	if err != nil {
 		return err
 	}
-	if err := writeBytes(filepath.Join(b.fresh, signatureName), s.detached); err != nil {
+	if err := writeBytes(filepath.Join(b.fresh, signatureName), detached); err != nil {
 		return err
 	}
-	return writeBytes(filepath.Join(b.fresh, bundleName), s.bundle)
+	return writeBytes(filepath.Join(b.fresh, bundleName), bundled)
 }
 
 // checksums are those of all files that are there now.
@@ -79,8 +79,8 @@ func checksum(file string) (string, error) {
 // signature.
 func (b *builder) summarize() error {
 	b.Log("")
-	for _, t := range b.seconds {
-		b.Log("%-70s %8.1f s", t.name, t.taken.Seconds())
+	for _, line := range b.times {
+		b.Log("%s", line)
 	}
 	b.Log("")
 	err := filepath.WalkDir(b.Output, func(file string, d fs.DirEntry, err error) error {

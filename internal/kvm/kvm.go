@@ -6,6 +6,7 @@ package kvm
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -13,11 +14,12 @@ import (
 // Impossible returns why no guest can run on this machine's KVM, where that is
 // plain; empty where it may. The device proves nothing, and is not looked at:
 // PVM runs only kernels built for it, others more slowly than emulation does.
-func Impossible() string {
-	if _, err := os.Stat("/sys/module/kvm_pvm"); err == nil {
+// The root folder, which has /proc and /sys, is "/" except in tests.
+func Impossible(root string) string {
+	if _, err := os.Stat(filepath.Join(root, "sys/module/kvm_pvm")); err == nil {
 		return "this machine's KVM is PVM (kvm_pvm), which runs no ordinary guest"
 	}
-	info, err := os.ReadFile("/proc/cpuinfo")
+	info, err := os.ReadFile(filepath.Join(root, "proc/cpuinfo"))
 	if err != nil {
 		return err.Error()
 	}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -81,7 +82,7 @@ func (n *Network) takeOver(link netlink.Link) (netlink.Link, error) {
 // createBridge leaves the spanning tree off, as the kernel has it for a new
 // bridge: a port then forwards at once, without the forward delay.
 func (n *Network) createBridge(st *state) (netlink.Link, error) {
-	if err := n.checkClash(st); err != nil {
+	if err := CheckFree(st.Subnets); err != nil {
 		return nil, err
 	}
 	attrs := netlink.NewLinkAttrs()
@@ -110,10 +111,8 @@ func (n *Network) configureBridge(st *state, link netlink.Link) error {
 	if err := setKernel(settings); err != nil {
 		return err
 	}
-	if link.Attrs().MTU != st.MTU {
-		if err := netlink.LinkSetMTU(link, st.MTU); err != nil {
-			return fmt.Errorf("set MTU %d of bridge: %w", st.MTU, err)
-		}
+	if err := setMTU(link, st.MTU); err != nil {
+		return err
 	}
 	for _, subnet := range st.Subnets {
 		addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(hostAddr(subnet, 1), subnet.Bits())), Flags: unix.IFA_F_NODAD}
@@ -123,6 +122,15 @@ func (n *Network) configureBridge(st *state, link netlink.Link) error {
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set bridge up: %w", err)
+	}
+	return nil
+}
+
+func setMTU(link netlink.Link, mtu int) error {
+	if attrs := link.Attrs(); attrs.MTU != mtu {
+		if err := netlink.LinkSetMTU(link, mtu); err != nil {
+			return fmt.Errorf("set MTU %d of %s: %w", mtu, attrs.Name, err)
+		}
 	}
 	return nil
 }
@@ -142,17 +150,17 @@ func setKernel(settings map[string]string) error {
 	return nil
 }
 
-// checkClash refuses a subnet that something on this machine already uses.
-func (n *Network) checkClash(st *state) error {
+// CheckFree returns [ErrClash] if something on this machine uses one of the subnets
+// already. What is on the interfaces that are named own does not count.
+func CheckFree(subnets []netip.Prefix, own ...string) error {
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
 	for _, route := range routes {
-		for _, subnet := range st.Subnets {
-			if clashes(route, subnet) {
-				return fmt.Errorf("%w: subnet %s overlaps %s, which is on %s; choose another subnet",
-					ErrClash, subnet, route.Dst, linkName(route.LinkIndex))
+		for _, subnet := range subnets {
+			if name := linkName(route.LinkIndex); clashes(route, subnet) && !slices.Contains(own, name) {
+				return fmt.Errorf("%w: subnet %s overlaps %s, which is on %s; choose another subnet", ErrClash, subnet, route.Dst, name)
 			}
 		}
 	}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package localnet is a small network of this machine's own: a bridge, an
-// address for each port, and a way out by NAT. Ports are tap devices for VMs
-// or network namespaces for pods.
+// address for each port, and a way out by NAT: forwarding is turned on, and
+// what leaves by another interface gets that interface's address. Ports are
+// tap devices for VMs or network namespaces for pods.
 //
 // Nothing exists before the first port is attached, and nothing is left when
 // the last one is detached: no interface, no nft table, no changed sysctl.
@@ -42,9 +43,6 @@ type Config struct {
 	MTU int
 	// StateDir holds the leases. It is made when needed and removed when empty.
 	StateDir string
-	// NAT lets ports reach what is beyond this machine: forwarding is turned
-	// on and what leaves by another interface gets that interface's address.
-	NAT bool
 	// RunDir holds what must not outlive a boot: who has turned on forwarding,
 	// and how it was before. All networks of a machine must use the same;
 	// empty is /run/outrigger.

@@ -54,13 +54,14 @@ func (n *Network) ensureForwarding() error {
 }
 
 func (n *Network) releaseForwarding() error {
-	if !n.cfg.NAT {
-		return nil
-	}
 	return n.withForwarding(func(f *forwarding, save func() error) error {
 		f.Holders = slices.DeleteFunc(f.Holders, func(name string) bool { return name == n.cfg.Bridge })
 		if len(f.Holders) == 0 {
-			if err := restore(f.Before); err != nil {
+			var errs []error
+			for _, s := range f.Before {
+				errs = append(errs, setKernel(map[string]string{s.Path: s.Value}))
+			}
+			if err := errors.Join(errs...); err != nil {
 				return err
 			}
 		}
@@ -152,14 +153,6 @@ func wanted(before []sysctl) map[string]string {
 		}
 	}
 	return settings
-}
-
-func restore(before []sysctl) error {
-	var errs []error
-	for _, s := range before {
-		errs = append(errs, setKernel(map[string]string{s.Path: s.Value}))
-	}
-	return errors.Join(errs...)
 }
 
 func readSysctl(path string) string {

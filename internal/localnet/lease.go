@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -87,7 +86,7 @@ func (n *Network) grant(st *state, id, kind string) (*lease, error) {
 	for _, subnet := range st.Subnets {
 		l.Addrs = append(l.Addrs, netip.PrefixFrom(hostAddr(subnet, host), subnet.Bits()))
 	}
-	l.Interface = n.interfaceOf(id, kind)
+	l.Interface = interfacePrefix[kind] + digest(n.cfg.Bridge, id)[:11]
 	if kind == kindNetns {
 		l.Netns = n.cfg.Bridge + "-" + digest(n.cfg.Bridge, id)[:12]
 	}
@@ -159,10 +158,6 @@ func hostAddr(subnet netip.Prefix, host uint64) netip.Addr {
 // Interface names are a prefix by kind and 11 hex digits: 14 characters.
 var interfacePrefix = map[string]string{kindTap: "ort", kindNetns: "orp"}
 
-func (n *Network) interfaceOf(id, kind string) string {
-	return interfacePrefix[kind] + digest(n.cfg.Bridge, id)[:11]
-}
-
 func digest(parts ...string) string {
 	sum := sha256.New()
 	for _, part := range parts {
@@ -170,5 +165,3 @@ func digest(parts ...string) string {
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
-
-func (st *state) ids() []string { return slices.Sorted(maps.Keys(st.Leases)) }

@@ -60,7 +60,7 @@ func newNetwork(t *testing.T, change ...func(*Config)) *Network {
 }
 
 func testConfig(dir string) Config {
-	return Config{Bridge: "ortest0", Subnets: prefixes("10.77.0.0/24", "fd77::/64"), StateDir: dir, NAT: true}
+	return Config{Bridge: "ortest0", Subnets: prefixes("10.77.0.0/24", "fd77::/64"), StateDir: dir}
 }
 
 func detachAll(t *testing.T, network *Network) {

@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func prefixes(texts ...string) []netip.Prefix {
@@ -116,5 +120,31 @@ func TestSameIDSameMAC(t *testing.T) {
 	one.Leases = map[string]*lease{"x": {MAC: one.freeMAC("id")}}
 	if one.freeMAC("id") == other.freeMAC("id") {
 		t.Error("a MAC in use was given again")
+	}
+}
+
+func TestResolvConf(t *testing.T) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "resolv.conf")
+		os.WriteFile(path, []byte(text), 0o600)
+		return path
+	}
+	stub := write("# stub\nnameserver 127.0.0.53\nnameserver fe80::1%eth0\noptions edns0\nsearch example.org\n")
+	real := write("nameserver 192.0.2.1\nnameserver fe80::1%eth0\nnameserver 2001:db8::1\nsearch example.org\n")
+	usable := []string{"nameserver 192.0.2.1", "nameserver 2001:db8::1", "search example.org"}
+	for _, test := range []struct {
+		files                []string
+		want                 []string
+		servers, unreachable string
+	}{
+		{[]string{real}, usable, "[192.0.2.1 2001:db8::1]", "[]"},
+		{[]string{stub, real}, usable, "[192.0.2.1 2001:db8::1]", "[]"},
+		{[]string{stub}, []string{"options edns0", "search example.org"}, "[]", "[127.0.0.53 fe80::1%eth0]"},
+		{[]string{"/nonexistent"}, nil, "[]", "[]"},
+	} {
+		lines, servers, unreachable := resolvConf(test.files...)
+		if diff := cmp.Diff(test.want, lines); diff != "" || fmt.Sprint(servers) != test.servers || fmt.Sprint(unreachable) != test.unreachable {
+			t.Errorf("%v: %s, servers %v, unreachable %v", test.files, diff, servers, unreachable)
+		}
 	}
 }

@@ -3,10 +3,12 @@
 package localnet
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -42,12 +44,7 @@ func (n *Network) hasTable(conn *nftables.Conn) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("list nft tables: %w", err)
 	}
-	for _, table := range tables {
-		if table.Name == n.tableName() {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == n.tableName() }), nil
 }
 
 func (n *Network) addTable(conn *nftables.Conn) {
@@ -58,15 +55,15 @@ func (n *Network) addTable(conn *nftables.Conn) {
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
 	})
 	// Ports may begin conversations with the outside, not the other way round.
-	n.addRule(conn, forward, nil, fromInterface(n.cfg.Bridge), verdict(expr.VerdictAccept))
-	n.addRule(conn, forward, nil, toInterface(n.cfg.Bridge), answered(), verdict(expr.VerdictAccept))
-	n.addRule(conn, forward, nil, toInterface(n.cfg.Bridge), verdict(expr.VerdictDrop))
+	n.addRule(conn, forward, nil, n.fromBridge(), verdict(expr.VerdictAccept))
+	n.addRule(conn, forward, nil, n.toBridge(), answered(), verdict(expr.VerdictAccept))
+	n.addRule(conn, forward, nil, n.toBridge(), verdict(expr.VerdictDrop))
 	postrouting := conn.AddChain(&nftables.Chain{
 		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Policy: &accept,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
 	for _, subnet := range n.cfg.Subnets {
-		n.addRule(conn, postrouting, nil, fromSubnet(subnet), notToInterface(n.cfg.Bridge), []expr.Any{&expr.Masq{}})
+		n.addRule(conn, postrouting, nil, fromSubnet(subnet), n.interfaceIs(expr.MetaKeyOIFNAME, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})
 	}
 }
 
@@ -83,9 +80,6 @@ func (n *Network) addRule(conn *nftables.Conn, chain *nftables.Chain, mark []byt
 }
 
 func (n *Network) removeNAT() error {
-	if !n.cfg.NAT {
-		return nil
-	}
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
@@ -104,57 +98,48 @@ func (n *Network) removeNAT() error {
 	return nil
 }
 
-// foreignFilters are the FORWARD chains that drop what no rule accepts, as
-// Docker sets them up. An accept in our own table does not overrule those, so
-// our rules stand in them too, as long as the network exists.
-func foreignFilters(conn *nftables.Conn) ([]*nftables.Chain, error) {
-	var found []*nftables.Chain
+// eachForeignFilter calls do for the FORWARD chains that may drop what no rule accepts, as
+// Docker sets them up, with our rules in them. An accept in our own table does not
+// overrule those, so our rules stand in them too, as long as the network exists.
+func (n *Network) eachForeignFilter(conn *nftables.Conn, do func(chain *nftables.Chain, ours []*nftables.Rule) error) error {
 	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
 		chains, err := conn.ListChainsOfTableFamily(family)
 		if err != nil {
-			return nil, fmt.Errorf("list nft chains: %w", err)
+			return fmt.Errorf("list nft chains: %w", err)
 		}
 		for _, chain := range chains {
-			if chain.Table.Name == "filter" && chain.Name == "FORWARD" {
-				found = append(found, chain)
+			if chain.Table.Name != "filter" || chain.Name != "FORWARD" {
+				continue
 			}
-		}
-	}
-	return found, nil
-}
-
-func (n *Network) openForeignFilters(conn *nftables.Conn) error {
-	chains, err := foreignFilters(conn)
-	if err != nil {
-		return err
-	}
-	for _, chain := range chains {
-		ours, err := n.ownRules(conn, chain)
-		if err != nil {
-			return err
-		}
-		if len(ours) > 0 || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
-			continue
-		}
-		n.addRule(conn, chain, n.ruleMark(), fromInterface(n.cfg.Bridge), verdict(expr.VerdictAccept))
-		n.addRule(conn, chain, n.ruleMark(), toInterface(n.cfg.Bridge), answered(), verdict(expr.VerdictAccept))
-		if err := conn.Flush(); err != nil {
-			return fmt.Errorf("add rules to chain FORWARD, which drops by default: %w", err)
+			rules, err := conn.GetRules(chain.Table, chain)
+			if err != nil {
+				return fmt.Errorf("list rules of chain FORWARD: %w", err)
+			}
+			ours := slices.DeleteFunc(rules, func(r *nftables.Rule) bool { return !bytes.Equal(r.UserData, n.ruleMark()) })
+			if err := do(chain, ours); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (n *Network) closeForeignFilters(conn *nftables.Conn) error {
-	chains, err := foreignFilters(conn)
-	if err != nil {
-		return err
-	}
-	for _, chain := range chains {
-		ours, err := n.ownRules(conn, chain)
-		if err != nil {
-			return err
+func (n *Network) openForeignFilters(conn *nftables.Conn) error {
+	return n.eachForeignFilter(conn, func(chain *nftables.Chain, ours []*nftables.Rule) error {
+		if len(ours) > 0 || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
+			return nil
 		}
+		n.addRule(conn, chain, n.ruleMark(), n.fromBridge(), verdict(expr.VerdictAccept))
+		n.addRule(conn, chain, n.ruleMark(), n.toBridge(), answered(), verdict(expr.VerdictAccept))
+		if err := conn.Flush(); err != nil {
+			return fmt.Errorf("add rules to chain FORWARD, which drops by default: %w", err)
+		}
+		return nil
+	})
+}
+
+func (n *Network) closeForeignFilters(conn *nftables.Conn) error {
+	return n.eachForeignFilter(conn, func(_ *nftables.Chain, ours []*nftables.Rule) error {
 		for _, rule := range ours {
 			if err := conn.DelRule(rule); err != nil {
 				return fmt.Errorf("remove a rule from chain FORWARD: %w", err)
@@ -163,8 +148,8 @@ func (n *Network) closeForeignFilters(conn *nftables.Conn) error {
 		if err := conn.Flush(); err != nil {
 			return fmt.Errorf("remove rules from chain FORWARD: %w", err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // ruleMark is a comment as nft and iptables-nft write and show it: type 0, its
@@ -174,35 +159,13 @@ func (n *Network) ruleMark() []byte {
 	return append([]byte{0, byte(len(text))}, text...)
 }
 
-func (n *Network) ownRules(conn *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
-	rules, err := conn.GetRules(chain.Table, chain)
-	if err != nil {
-		return nil, fmt.Errorf("list rules of chain FORWARD: %w", err)
-	}
-	var ours []*nftables.Rule
-	for _, rule := range rules {
-		if string(rule.UserData) == string(n.ruleMark()) {
-			ours = append(ours, rule)
-		}
-	}
-	return ours, nil
-}
+func (n *Network) fromBridge() []expr.Any { return n.interfaceIs(expr.MetaKeyIIFNAME, expr.CmpOpEq) }
+func (n *Network) toBridge() []expr.Any   { return n.interfaceIs(expr.MetaKeyOIFNAME, expr.CmpOpEq) }
 
-func fromInterface(name string) []expr.Any {
-	return matchInterface(expr.MetaKeyIIFNAME, expr.CmpOpEq, name)
-}
-
-func toInterface(name string) []expr.Any {
-	return matchInterface(expr.MetaKeyOIFNAME, expr.CmpOpEq, name)
-}
-
-func notToInterface(name string) []expr.Any {
-	return matchInterface(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name)
-}
-
-func matchInterface(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
+// interfaceIs compares an interface of a packet with the bridge.
+func (n *Network) interfaceIs(key expr.MetaKey, op expr.CmpOp) []expr.Any {
 	padded := make([]byte, unix.IFNAMSIZ)
-	copy(padded, name)
+	copy(padded, n.cfg.Bridge)
 	return []expr.Any{
 		&expr.Meta{Key: key, Register: 1},
 		&expr.Cmp{Op: op, Register: 1, Data: padded},

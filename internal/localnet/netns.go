@@ -31,39 +31,22 @@ func (n *Network) ensureNetns(st *state, bridge netlink.Link, l *lease) error {
 		return fmt.Errorf("open namespace %s: %w", path, err)
 	}
 	defer handle.Close()
-	if err := n.ensureVeth(st, bridge, l, handle); err != nil {
+	if err := ensureMember(st, bridge, l.Interface, func() error { return createVeth(st, l, handle) }); err != nil {
 		return err
 	}
 	return configurePod(handle, l, n.Gateways())
 }
 
-func (n *Network) ensureVeth(st *state, bridge netlink.Link, l *lease, pod netns.NsHandle) error {
-	link, err := findLink(l.Interface)
-	if err != nil {
-		return err
-	}
-	if link == nil {
-		if link, err = createVeth(st, l, pod); err != nil {
-			return err
-		}
-	}
-	return enslave(st, bridge, link)
-}
-
-func createVeth(st *state, l *lease, pod netns.NsHandle) (netlink.Link, error) {
+func createVeth(st *state, l *lease, pod netns.NsHandle) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = l.Interface, st.MTU
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerMTU, veth.PeerNamespace = podInterface, uint32(st.MTU), netlink.NsFd(pod)
 	veth.PeerHardwareAddr, _ = net.ParseMAC(l.MAC)
 	if err := netlink.LinkAdd(veth); err != nil {
-		return nil, fmt.Errorf("create veth %s: %w", l.Interface, err)
+		return fmt.Errorf("create veth %s: %w", l.Interface, err)
 	}
-	link, err := netlink.LinkByName(l.Interface)
-	if err != nil {
-		return nil, fmt.Errorf("find veth just created: %w", err)
-	}
-	return link, nil
+	return nil
 }
 
 func configurePod(pod netns.NsHandle, l *lease, gateways []netip.Addr) error {
@@ -82,26 +65,19 @@ func configurePod(pod netns.NsHandle, l *lease, gateways []netip.Addr) error {
 			return fmt.Errorf("add address %s to the pod: %w", addr, err)
 		}
 	}
-	if err := setUp(handle, "lo", podInterface); err != nil {
-		return err
+	for _, name := range []string{"lo", podInterface} {
+		link, err := handle.LinkByName(name)
+		if err == nil {
+			err = handle.LinkSetUp(link)
+		}
+		if err != nil {
+			return fmt.Errorf("set the pod's %s up: %w", name, err)
+		}
 	}
 	for _, gateway := range gateways {
 		route := &netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: gateway.AsSlice(), Dst: everywhere(gateway)}
 		if err := handle.RouteReplace(route); err != nil {
 			return fmt.Errorf("add the pod's default route by %s: %w", gateway, err)
-		}
-	}
-	return nil
-}
-
-func setUp(handle *netlink.Handle, names ...string) error {
-	for _, name := range names {
-		link, err := handle.LinkByName(name)
-		if err != nil {
-			return fmt.Errorf("find the pod's %s: %w", name, err)
-		}
-		if err := handle.LinkSetUp(link); err != nil {
-			return fmt.Errorf("set the pod's %s up: %w", name, err)
 		}
 	}
 	return nil
@@ -116,17 +92,30 @@ func createNetns(path string) error {
 	if err := makeMountPoint(path); err != nil {
 		return fmt.Errorf("create namespace: %w", err)
 	}
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, and with it
-		// the only other hold on the namespace.
-		runtime.LockOSThread()
-		done <- mountNewNetns(path)
-	}()
-	if err := <-done; err != nil {
+	err := InNewNetns(func() error {
+		own := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
+		return unix.Mount(own, path, "none", unix.MS_BIND, "")
+	})
+	if err != nil {
 		return errors.Join(fmt.Errorf("create namespace %s: %w", path, err), os.Remove(path))
 	}
 	return nil
+}
+
+// InNewNetns runs do in a new network namespace, which ends with it unless do makes it stay.
+func InNewNetns(do func() error) error {
+	done := make(chan error)
+	go func() {
+		// Never unlocked: the thread ends with this goroutine, and with it its hold on
+		// the namespace.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("unshare: %w", err)
+			return
+		}
+		done <- do()
+	}()
+	return <-done
 }
 
 // makeMountPoint makes an empty file, also while another process removes the
@@ -144,14 +133,6 @@ func makeMountPoint(path string) error {
 			return err
 		}
 	}
-}
-
-func mountNewNetns(path string) error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	own := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
-	return unix.Mount(own, path, "none", unix.MS_BIND, "")
 }
 
 func isNetns(path string) bool {

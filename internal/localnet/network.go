@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -41,19 +42,12 @@ type Network struct{ cfg Config }
 
 // Port is one attached port.
 type Port struct {
-	// ID is the caller's.
-	ID string
-	// Interface is the name of the tap, or of the host's end of the pod's
-	// veth pair.
-	Interface string
-	// MAC is that of the VM's interface, or of eth0 in the pod's namespace.
-	MAC net.HardwareAddr
-	// Addrs are the port's addresses in the order of Config.Subnets.
-	Addrs []netip.Prefix
-	// Gateways are the bridge's addresses in the same order.
-	Gateways []netip.Addr
-	// MTU is in bytes.
-	MTU int
+	ID        string           // the caller's
+	Interface string           // name of the tap, or of the host's end of the pod's veth pair
+	MAC       net.HardwareAddr // of the VM's interface, or of eth0 in the pod's namespace
+	Addrs     []netip.Prefix   // in the order of Config.Subnets
+	Gateways  []netip.Addr     // the bridge's addresses in the same order
+	MTU       int              // in bytes
 }
 
 // Open checks cfg. It makes nothing.
@@ -160,13 +154,11 @@ func (n *Network) makePort(st *state, l *lease) error {
 		return err
 	}
 	n.sweep(st, bridge)
-	if n.cfg.NAT {
-		if err := n.ensureForwarding(); err != nil {
-			return err
-		}
-		if err := n.ensureNAT(); err != nil {
-			return err
-		}
+	if err := n.ensureForwarding(); err != nil {
+		return err
+	}
+	if err := n.ensureNAT(); err != nil {
+		return err
 	}
 	if l.Kind == kindTap {
 		return n.ensureTap(st, bridge, l)
@@ -255,7 +247,7 @@ func (n *Network) Ports() ([]Port, error) {
 		return nil, err
 	}
 	var ports []Port
-	for _, id := range st.ids() {
+	for _, id := range slices.Sorted(maps.Keys(st.Leases)) {
 		ports = append(ports, *n.port(id, st.Leases[id]))
 	}
 	return ports, nil

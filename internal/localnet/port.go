@@ -18,22 +18,16 @@ import (
 var errNoTun = errors.New("/dev/net/tun does not exist")
 
 func (n *Network) ensureTap(st *state, bridge netlink.Link, l *lease) error {
-	link, err := findLink(l.Interface)
-	if err != nil {
+	if err := ensureMember(st, bridge, l.Interface, func() error { return createTap(l.Interface) }); err != nil {
 		return err
 	}
-	if link == nil {
-		if err := createTap(l.Interface); err != nil {
-			return err
-		}
-		if link, err = netlink.LinkByName(l.Interface); err != nil {
-			return fmt.Errorf("find tap just created: %w", err)
+	// A VM is spoken to while it boots, and a failed ARP request is repeated only once a second.
+	for _, neighbour := range neighbours(bridge, l) {
+		if err := netlink.NeighSet(neighbour); err != nil {
+			return fmt.Errorf("set neighbour %s: %w", neighbour.IP, err)
 		}
 	}
-	if err := enslave(st, bridge, link); err != nil {
-		return err
-	}
-	return setNeighbours(bridge, l)
+	return nil
 }
 
 // createTap makes a tap that stays.
@@ -75,17 +69,23 @@ func openTap(name string) (*os.File, error) {
 	return tap, nil
 }
 
-// enslave makes link an active port of the bridge. The port itself takes no
-// part in IPv6.
-func enslave(st *state, bridge, link netlink.Link) error {
-	name := link.Attrs().Name
+// ensureMember makes an interface, which create makes if it is not there, an active port
+// of the bridge. The port itself takes no part in IPv6.
+func ensureMember(st *state, bridge netlink.Link, name string, create func() error) error {
+	link, err := findLink(name)
+	if err == nil && link == nil {
+		if err = create(); err == nil {
+			link, err = netlink.LinkByName(name)
+		}
+	}
+	if err != nil {
+		return err
+	}
 	if err := setKernel(map[string]string{"/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6": "1"}); err != nil {
 		return err
 	}
-	if link.Attrs().MTU != st.MTU {
-		if err := netlink.LinkSetMTU(link, st.MTU); err != nil {
-			return fmt.Errorf("set MTU %d of %s: %w", st.MTU, name, err)
-		}
+	if err := setMTU(link, st.MTU); err != nil {
+		return err
 	}
 	if link.Attrs().MasterIndex != bridge.Attrs().Index {
 		if err := netlink.LinkSetMaster(link, bridge); err != nil {
@@ -98,17 +98,7 @@ func enslave(st *state, bridge, link netlink.Link) error {
 	return nil
 }
 
-// setNeighbours tells this machine the MAC of a VM's addresses. A VM is spoken
-// to while it boots, and a failed ARP request is repeated only once a second.
-func setNeighbours(bridge netlink.Link, l *lease) error {
-	for _, neighbour := range neighbours(bridge, l) {
-		if err := netlink.NeighSet(neighbour); err != nil {
-			return fmt.Errorf("set neighbour %s: %w", neighbour.IP, err)
-		}
-	}
-	return nil
-}
-
+// neighbours tell this machine the MAC of a VM's addresses.
 func neighbours(bridge netlink.Link, l *lease) []*netlink.Neigh {
 	mac, _ := net.ParseMAC(l.MAC)
 	var all []*netlink.Neigh

@@ -4,7 +4,6 @@ package libvirt
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"path"
 	"regexp"
@@ -74,48 +73,41 @@ var cpusetSyntax = regexp.MustCompile(`^\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*$`)
 
 // validate reports everything that is wrong whatever the daemon says.
 func (c Config) validate() error {
-	errs := []error{
-		notEmpty("pool-name", "LIBVIRT_POOL", c.Pool),
-		notEmpty("network-name", "LIBVIRT_NET", c.Network),
-		absolute("libvirt-kernel", "LIBVIRT_KERNEL", c.Kernel),
-		absolute("libvirt-initrd", "LIBVIRT_INITRD", c.Initrd),
-	}
+	errs := []error{notEmpty("pool-name", c.Pool), notEmpty("network-name", c.Network), absolute("libvirt-kernel", c.Kernel), absolute("libvirt-initrd", c.Initrd)}
 	if c.Kernel == "" {
-		errs = append(errs, notEmpty("vol-name", "LIBVIRT_VOL_NAME", c.Volume))
+		errs = append(errs, notEmpty("vol-name", c.Volume))
 		if c.Initrd != "" || c.Cmdline != "" {
-			errs = append(errs, bad("libvirt-initrd", "LIBVIRT_INITRD", "it and -libvirt-cmdline need -libvirt-kernel"))
+			errs = append(errs, bad("libvirt-initrd", "it and -libvirt-cmdline need -libvirt-kernel"))
 		}
 	}
 	if c.CPUSet != "" && !cpusetSyntax.MatchString(c.CPUSet) {
-		errs = append(errs, bad("cpuset", "LIBVIRT_CPUSET", "%q is not a list of CPUs such as 0-3,8", c.CPUSet))
+		errs = append(errs, bad("cpuset", "%q is not a list of CPUs such as 0-3,8", c.CPUSet))
 	}
 	if c.Firmware != firmwareBIOS && c.Firmware != firmwareEFI {
-		errs = append(errs, absolute("firmware", "LIBVIRT_EFI_FIRMWARE", c.Firmware))
+		errs = append(errs, absolute("firmware", c.Firmware))
 	}
 	if isOwnVolume(c.Volume) {
-		errs = append(errs, bad("vol-name", "LIBVIRT_VOL_NAME", "names that begin with %q are those of instances", volumePrefix))
+		errs = append(errs, bad("vol-name", "names that begin with %q are those of instances", volumePrefix))
 	}
 	if c.AddressWait <= 0 {
-		errs = append(errs, bad("libvirt-address-wait", "LIBVIRT_ADDRESS_WAIT", "%v is not more than nothing", c.AddressWait))
+		errs = append(errs, bad("libvirt-address-wait", "%v is not more than nothing", c.AddressWait))
 	}
 	return errors.Join(errs...)
 }
 
 // bad names a setting by its flag and its variable.
-func bad(flagName, env, format string, args ...any) error {
-	return fmt.Errorf("%w: -%s (%s): %s", provider.ErrInvalidArgument, flagName, env, fmt.Sprintf(format, args...))
-}
+func bad(flag, format string, args ...any) error { return config.Wrong[Config](flag, format, args...) }
 
-func notEmpty(flagName, env, value string) error {
+func notEmpty(flag, value string) error {
 	if value == "" {
-		return bad(flagName, env, "it is empty")
+		return bad(flag, "it is empty")
 	}
 	return nil
 }
 
-func absolute(flagName, env, value string) error {
+func absolute(flag, value string) error {
 	if value != "" && (!path.IsAbs(value) || strings.ContainsAny(value, "\n\x00")) {
-		return bad(flagName, env, "%q is not an absolute path", value)
+		return bad(flag, "%q is not an absolute path", value)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	lv "github.com/digitalocean/go-libvirt"
-	"libvirt.org/go/libvirtxml"
 )
 
 // consoleHeader begins a console's volume. The guest's output is appended to
@@ -41,25 +40,19 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 }
 
 func (p *Provider) tail(ctx context.Context, pool, name string, length uint64) ([]byte, error) {
-	text, err := p.hv.volume(ctx, pool, name)
+	v, err := p.volumeNamed(ctx, pool, name)
 	if err != nil {
 		return nil, err
 	}
-	var doc libvirtxml.StorageVolume
-	if err := doc.Unmarshal(text); err != nil {
-		return nil, fmt.Errorf("volume %s: %w", name, err)
-	}
-	size, err := bytesOf(doc.Capacity)
-	if err != nil {
-		return nil, fmt.Errorf("volume %s: %w", name, err)
-	}
-	start := uint64(0)
-	if size > length+sizeSlack {
-		start = size - length - sizeSlack
-	}
-	data, err := p.toTheEnd(ctx, pool, name, start)
-	if err != nil {
-		return nil, err
+	start := v.capacity - min(v.capacity, length+sizeSlack)
+	var data []byte
+	for range emptyReads {
+		if data, err = p.hv.download(ctx, pool, name, start, 0); err != nil {
+			return nil, err
+		}
+		if len(data) > 0 {
+			break
+		}
 	}
 	if start == 0 {
 		// The header does not count as output.
@@ -68,20 +61,9 @@ func (p *Provider) tail(ctx context.Context, pool, name string, length uint64) (
 	return data[max(0, len(data)-int(length)):], nil
 }
 
-// emptyReads is how often a daemon is asked again that answered nothing.
+// emptyReads is how often a daemon is asked again that answered nothing: on a busy machine
+// libvirt 9.0 now and then ends a stream before its first byte, without an error.
 const emptyReads = 3
-
-// toTheEnd reads a volume that is not empty. On a busy machine libvirt 9.0 now
-// and then ends a stream before its first byte, without an error.
-func (p *Provider) toTheEnd(ctx context.Context, pool, name string, start uint64) (data []byte, err error) {
-	for range emptyReads {
-		data, err = p.hv.download(ctx, pool, name, start, 0)
-		if err != nil || len(data) > 0 {
-			break
-		}
-	}
-	return data, err
-}
 
 // sizeSlack is more than what daemons add to the size of a file to fill up a
 // sector. It also covers the header.

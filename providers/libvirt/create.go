@@ -140,11 +140,17 @@ func (p *Provider) build(ctx context.Context, pl *plan) error {
 		name string
 		do   func() error
 	}{
-		{"reserve addresses", func() (err error) {
-			held, err = p.reserveAll(ctx, pl)
-			return err
+		{"reserve addresses", func() error {
+			for i, name := range pl.Networks {
+				r, err := p.reserve(ctx, name, macOf(pl.id, i))
+				if err != nil {
+					return err
+				}
+				held = append(held, r)
+			}
+			return nil
 		}},
-		{"make the root volume", func() error { return p.makeRootOf(ctx, pl) }},
+		{"make the root volume", func() error { return p.makeRoot(ctx, pl) }},
 		{"make the seed volume", func() error { return p.makeSeed(ctx, pl, held) }},
 		{"make the console volume", func() error {
 			return p.makeFile(ctx, pl.Pool, volumesOf(pl.id)+consoleVolume, []byte(consoleHeader))
@@ -164,25 +170,6 @@ func (p *Provider) build(ctx context.Context, pl *plan) error {
 	return nil
 }
 
-func (p *Provider) reserveAll(ctx context.Context, pl *plan) ([]*reservation, error) {
-	var held []*reservation
-	for i, name := range pl.Networks {
-		r, err := p.reserve(ctx, name, macOf(pl.id, i))
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, r)
-	}
-	return held, nil
-}
-
-func (p *Provider) makeRootOf(ctx context.Context, pl *plan) error {
-	if pl.base == nil {
-		return nil // a kernel is booted
-	}
-	return p.makeRoot(ctx, pl.Pool, volumesOf(pl.id)+rootVolume, pl.base)
-}
-
 func (p *Provider) makeSeed(ctx context.Context, pl *plan, held []*reservation) error {
 	image, err := nocloud.Seed{
 		InstanceID: pl.id, Hostname: pl.Name, UserData: pl.userData, Network: networkConfig(pl.id, held),
@@ -195,7 +182,7 @@ func (p *Provider) makeSeed(ctx context.Context, pl *plan, held []*reservation) 
 
 func (p *Provider) markReady(ctx context.Context, r *record) error {
 	r.Phase = phaseReady
-	text, err := r.update()
+	text, err := r.element()
 	if err != nil {
 		return err
 	}

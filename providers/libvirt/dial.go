@@ -75,24 +75,17 @@ func (t *target) dialTLS(ctx context.Context) (net.Conn, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	if err := admitted(conn); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
-// admitted reads the byte by which a daemon says that it accepts the client's
-// certificate; one that does not closes the connection.
-func admitted(conn net.Conn) error {
+	// By a byte a daemon says that it accepts the client's certificate; one that does not
+	// closes the connection.
 	answer := make([]byte, 1)
-	if _, err := conn.Read(answer); err != nil {
-		return fmt.Errorf("%w: the daemon does not accept the client's certificate or address: %w", provider.ErrUnauthenticated, err)
+	if _, err = conn.Read(answer); err == nil && answer[0] == 1 {
+		return conn, nil
 	}
-	if answer[0] != 1 {
-		return fmt.Errorf("%w: the daemon does not accept the client's certificate or address", provider.ErrUnauthenticated)
+	conn.Close()
+	if err == nil {
+		err = fmt.Errorf("it answers %d", answer[0])
 	}
-	return nil
+	return nil, fmt.Errorf("%w: the daemon does not accept the client's certificate or address: %w", provider.ErrUnauthenticated, err)
 }
 
 func (t *target) tlsConfig() (*tls.Config, error) {

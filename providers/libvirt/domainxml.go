@@ -112,7 +112,7 @@ func (pl *plan) cpuXML() *x.DomainCPU {
 func (pl *plan) devicesXML() *x.DomainDeviceList {
 	devices := &x.DomainDeviceList{
 		Disks:       pl.disksXML(),
-		Controllers: []x.DomainController{{Type: "scsi", Model: "virtio-scsi", Driver: pl.controllerDriver()}},
+		Controllers: []x.DomainController{{Type: "scsi", Model: "virtio-scsi", Driver: protected(pl, x.DomainControllerDriver{IOMMU: "on"})}},
 		Channels: []x.DomainChannel{{
 			Source: &x.DomainChardevSource{UNIX: &x.DomainChardevSourceUNIX{Mode: "bind"}},
 			Target: &x.DomainChannelTarget{VirtIO: &x.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"}},
@@ -120,12 +120,12 @@ func (pl *plan) devicesXML() *x.DomainDeviceList {
 		MemBalloon: &x.DomainMemBalloon{Model: "none"},
 		RNGs: []x.DomainRNG{{
 			Model:   "virtio",
-			Driver:  pl.rngDriver(),
+			Driver:  protected(pl, x.DomainRNGDriver{IOMMU: "on"}),
 			Backend: &x.DomainRNGBackend{Random: &x.DomainRNGBackendRandom{Device: "/dev/urandom"}},
 		}},
 	}
 	if pl.security != "" {
-		devices.Controllers = append(devices.Controllers, x.DomainController{Type: "virtio-serial", Driver: pl.controllerDriver()})
+		devices.Controllers = append(devices.Controllers, x.DomainController{Type: "virtio-serial", Driver: protected(pl, x.DomainControllerDriver{IOMMU: "on"})})
 	}
 	if pl.host.arch != "s390x" {
 		devices.Controllers = append(devices.Controllers, x.DomainController{Type: "usb", Model: "none"})
@@ -135,7 +135,7 @@ func (pl *plan) devicesXML() *x.DomainDeviceList {
 			MAC:    &x.DomainInterfaceMAC{Address: macOf(pl.id, i)},
 			Source: &x.DomainInterfaceSource{Network: &x.DomainInterfaceSourceNetwork{Network: network}},
 			Model:  &x.DomainInterfaceModel{Type: "virtio"},
-			Driver: pl.interfaceDriver(),
+			Driver: protected(pl, x.DomainInterfaceDriver{IOMMU: "on"}),
 		})
 	}
 	console := &x.DomainChardevSource{File: &x.DomainChardevSourceFile{
@@ -149,33 +149,13 @@ func (pl *plan) devicesXML() *x.DomainDeviceList {
 	return devices
 }
 
-// iommu keeps devices to the memory that a protected guest shares with them.
-func (pl *plan) iommu() string {
-	if pl.security == "" {
-		return ""
-	}
-	return "on"
-}
-
-func (pl *plan) controllerDriver() *x.DomainControllerDriver {
+// protected returns the driver of a protected guest's device, which keeps to the memory
+// that the guest shares with it; others need none.
+func protected[T any](pl *plan, driver T) *T {
 	if pl.security == "" {
 		return nil
 	}
-	return &x.DomainControllerDriver{IOMMU: pl.iommu()}
-}
-
-func (pl *plan) rngDriver() *x.DomainRNGDriver {
-	if pl.security == "" {
-		return nil
-	}
-	return &x.DomainRNGDriver{IOMMU: pl.iommu()}
-}
-
-func (pl *plan) interfaceDriver() *x.DomainInterfaceDriver {
-	if pl.security == "" {
-		return nil
-	}
-	return &x.DomainInterfaceDriver{IOMMU: pl.iommu()}
+	return &driver
 }
 
 // disksXML has the seed as a CD on virtio-scsi: the SATA drive that is
@@ -183,9 +163,13 @@ func (pl *plan) interfaceDriver() *x.DomainInterfaceDriver {
 func (pl *plan) disksXML() []x.DomainDisk {
 	var disks []x.DomainDisk
 	if pl.base != nil {
+		driver := &x.DomainDiskDriver{Name: "qemu", Type: "qcow2", Discard: "unmap"}
+		if pl.security != "" {
+			driver.IOMMU = "on"
+		}
 		disks = append(disks, x.DomainDisk{
 			Device: "disk",
-			Driver: &x.DomainDiskDriver{Name: "qemu", Type: "qcow2", Discard: "unmap", IOMMU: pl.iommu()},
+			Driver: driver,
 			Source: fileSource(pl.pool.path(volumesOf(pl.id) + rootVolume)),
 			Target: &x.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
 			Boot:   &x.DomainDeviceBoot{Order: 1},

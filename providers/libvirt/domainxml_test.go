@@ -93,7 +93,7 @@ func TestDomainXMLKeepsTheSchema(t *testing.T) {
 
 func TestRecordSurvivesXML(t *testing.T) {
 	pl := goldenPlan(t, host{"amd64", typeKVM})
-	for _, write := range []func() (string, error){pl.definition, pl.update} {
+	for _, write := range []func() (string, error){pl.definition, pl.element} {
 		text, err := write()
 		if err != nil {
 			t.Fatal(err)

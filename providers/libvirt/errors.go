@@ -3,11 +3,13 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -93,24 +95,13 @@ func classOf(lvErr lv.Error) error {
 			return phrase.class
 		}
 	}
-	if class := classes[lv.ErrorNumber(lvErr.Code)]; class != nil {
-		return class
-	}
-	return provider.ErrUnknown
+	return cmp.Or(classes[lv.ErrorNumber(lvErr.Code)], provider.ErrUnknown)
 }
 
 // isCode reports whether the daemon answered with one of these codes.
 func isCode(err error, codes ...lv.ErrorNumber) bool {
 	var lvErr lv.Error
-	if !errors.As(err, &lvErr) {
-		return false
-	}
-	for _, code := range codes {
-		if lv.ErrorNumber(lvErr.Code) == code {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &lvErr) && slices.Contains(codes, lv.ErrorNumber(lvErr.Code))
 }
 
 // unsupported reports whether the daemon's driver has not got what was asked.

@@ -300,19 +300,15 @@ func (f *fakeDaemon) deleteVolume(ctx context.Context, pool, name string) error 
 	})
 }
 
-func (f *fakeDaemon) upload(ctx context.Context, pool, name string, data []byte) error {
-	return f.withVolume(ctx, "upload", name, func(v *fakeVolume) error {
-		v.content = slices.Clone(data)
-		return nil
-	})
-}
-
-func (f *fakeDaemon) uploadFrom(ctx context.Context, pool, name string, from io.Reader, _ int64) error {
+func (f *fakeDaemon) upload(ctx context.Context, pool, name string, from io.Reader, _ int64) error {
 	data, err := io.ReadAll(from)
 	if err != nil {
 		return err
 	}
-	return f.upload(ctx, pool, name, data)
+	return f.withVolume(ctx, "upload", name, func(v *fakeVolume) error {
+		v.content = data
+		return nil
+	})
 }
 
 func (f *fakeDaemon) download(ctx context.Context, pool, name string, offset, length uint64) (data []byte, err error) {

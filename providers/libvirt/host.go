@@ -61,7 +61,7 @@ func (p *Provider) tellType(h *host) {
 	if p.cfg.DomainType == typeAuto && h.domainType == typeQEMU {
 		why := "the daemon offers no KVM"
 		if p.target.local() {
-			if here := kvm.Impossible(); here != "" {
+			if here := kvm.Impossible("/"); here != "" {
 				why = here
 			}
 		}
@@ -101,7 +101,7 @@ func (p *Provider) wantedType(types []string) string {
 	switch {
 	case p.cfg.DomainType != typeAuto:
 		return p.cfg.DomainType
-	case slices.Contains(types, typeKVM) && (!p.target.local() || kvm.Impossible() == ""):
+	case slices.Contains(types, typeKVM) && (!p.target.local() || kvm.Impossible("/") == ""):
 		return typeKVM
 	}
 	return typeQEMU

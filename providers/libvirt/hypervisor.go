@@ -36,8 +36,8 @@ type hypervisor interface {
 	volume(ctx context.Context, pool, name string) (string, error)
 	createVolume(ctx context.Context, pool, xml string) error
 	deleteVolume(ctx context.Context, pool, name string) error
-	upload(ctx context.Context, pool, name string, data []byte) error
-	uploadFrom(ctx context.Context, pool, name string, from io.Reader, size int64) error
+	// upload takes as long as the caller's context lets it.
+	upload(ctx context.Context, pool, name string, from io.Reader, size int64) error
 	// download returns up to length bytes from an offset.
 	download(ctx context.Context, pool, name string, offset, length uint64) ([]byte, error)
 

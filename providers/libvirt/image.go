@@ -73,7 +73,7 @@ func (p *Provider) upload(ctx context.Context, pool, name string, from *counted)
 	if err != nil {
 		return poolError(pool, err)
 	}
-	err = p.hv.uploadFrom(ctx, pool, name, from, from.total)
+	err = p.hv.upload(ctx, pool, name, from, from.total)
 	if err == nil {
 		err = whileBusy(ctx, func() error { return p.hv.refresh(ctx, pool) })
 	}

@@ -4,7 +4,6 @@ package libvirt
 
 import (
 	"context"
-	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,24 +15,17 @@ import (
 	"time"
 
 	lv "github.com/digitalocean/go-libvirt"
+	"github.com/google/uuid"
 
 	"github.com/outrigger/outrigger/provider"
 )
 
 // namespace is the UUID under which sandbox ids are hashed. It never changes:
 // an instance would not be found again.
-var namespace = uuidOf("5a1e6f1c-93f2-4f0e-8a58-7e0f6f6c1d2b")
+var namespace = uuid.MustParse("5a1e6f1c-93f2-4f0e-8a58-7e0f6f6c1d2b")
 
 // instanceID returns the UUID of a sandbox's domain (RFC 9562, version 5).
-func instanceID(key string) string {
-	hash := sha1.New()
-	hash.Write(namespace[:])
-	hash.Write([]byte(key))
-	var u lv.UUID
-	copy(u[:], hash.Sum(nil))
-	u[6], u[8] = u[6]&0x0f|0x50, u[8]&0x3f|0x80
-	return uuidText(u)
-}
+func instanceID(key string) string { return uuid.NewSHA1(namespace, []byte(key)).String() }
 
 var uuidSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
@@ -97,8 +89,17 @@ type record struct {
 	id string
 }
 
-// element returns the record as XML: JSON in an element of our own.
-func (r *record) element(open, shut string) (string, error) {
+// definition returns our element as it is in a domain's XML.
+func (r *record) definition() (string, error) {
+	name := metadataPrefix + ":instance"
+	return r.encode(name+` xmlns:`+metadataPrefix+`="`+metadataURI+`"`, name)
+}
+
+// element returns it for an update, to which libvirt adds the namespace.
+func (r *record) element() (string, error) { return r.encode("instance", "instance") }
+
+// encode returns the record as XML: JSON in an element.
+func (r *record) encode(open, shut string) (string, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return "", fmt.Errorf("encode metadata: %w", err)
@@ -109,15 +110,6 @@ func (r *record) element(open, shut string) (string, error) {
 	}
 	return "<" + open + ">" + text.String() + "</" + shut + ">", nil
 }
-
-// definition returns the element as it is in a domain's XML.
-func (r *record) definition() (string, error) {
-	name := metadataPrefix + ":instance"
-	return r.element(name+` xmlns:`+metadataPrefix+`="`+metadataURI+`"`, name)
-}
-
-// update returns the element for an update, to which libvirt adds the namespace.
-func (r *record) update() (string, error) { return r.element("instance", "instance") }
 
 func parseRecord(id, element string) (*record, error) {
 	var doc struct {

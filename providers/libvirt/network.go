@@ -42,15 +42,7 @@ type subnet struct {
 	hosts map[string]netip.Addr
 }
 
-// tunnelNetwork returns the network of the interface that the tunnel uses.
-func (p *Provider) tunnelNetwork() string {
-	if p.cfg.TunnelNetwork != "" {
-		return p.cfg.TunnelNetwork
-	}
-	return p.cfg.Network
-}
-
-// networks returns the networks of an instance's interfaces, in order.
+// networks returns the networks of an instance's interfaces, in order. The tunnel uses the last.
 func (p *Provider) networks() []string {
 	if p.cfg.TunnelNetwork != "" {
 		return []string{p.cfg.Network, p.cfg.TunnelNetwork}
@@ -238,14 +230,10 @@ func (s subnet) free(taken map[netip.Addr]bool, seed uint64) (netip.Addr, bool) 
 
 // release removes the reservation of a MAC, if there is one.
 func (p *Provider) release(ctx context.Context, name, mac string) error {
-	info, err := p.hv.network(ctx, name)
+	n, err := p.networkNamed(ctx, name)
 	if isCode(err, lv.ErrNoNetwork) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	n, err := parseNetwork(name, info)
 	if err != nil {
 		return err
 	}
@@ -256,10 +244,8 @@ func (p *Provider) release(ctx context.Context, name, mac string) error {
 	err = p.hv.updateHost(ctx, name, lv.NetworkUpdateCommandDelete, held.subnet.index, fmt.Sprintf("<host mac='%s' ip='%s'/>", mac, held.addr))
 	if isCode(err, lv.ErrOperationInvalid) {
 		// Another process may have removed it.
-		if info, again := p.hv.network(ctx, name); again == nil {
-			if n, again := parseNetwork(name, info); again == nil && n.reservation(mac) == nil {
-				return nil
-			}
+		if n, again := p.networkNamed(ctx, name); again == nil && n.reservation(mac) == nil {
+			return nil
 		}
 	}
 	return err

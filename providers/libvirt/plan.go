@@ -3,6 +3,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -47,7 +48,7 @@ func (p *Provider) plan(ctx context.Context, podName, key string, spec provider.
 	if spec.Arch != "" && spec.Arch != h.arch {
 		return nil, fmt.Errorf("%w: architecture %s: %s has %s", provider.ErrInvalidArgument, spec.Arch, p.target, h.arch)
 	}
-	pl := &plan{host: h, cpuset: p.cfg.CPUSet, cpus: p.cfg.CPUs, memory: p.cfg.Memory}
+	pl := &plan{host: h, cpuset: p.cfg.CPUSet}
 	if pl.security, err = p.security(h); err != nil {
 		return nil, err
 	}
@@ -88,12 +89,7 @@ func refuse(spec provider.InstanceTypeSpec) error {
 const minMemory = 96
 
 func (p *Provider) size(ctx context.Context, pl *plan, spec provider.InstanceTypeSpec) error {
-	if spec.VCPUs != 0 {
-		pl.cpus = spec.VCPUs
-	}
-	if spec.Memory != 0 {
-		pl.memory = spec.Memory
-	}
+	pl.cpus, pl.memory = cmp.Or(spec.VCPUs, p.cfg.CPUs), cmp.Or(spec.Memory, p.cfg.Memory)
 	if pl.cpus < 1 || pl.cpus > 512 {
 		return fmt.Errorf("%w: %d CPUs: want 1 to 512", provider.ErrInvalidArgument, pl.cpus)
 	}
@@ -116,7 +112,7 @@ var cpuNumber = regexp.MustCompile(`\d+`)
 func checkCPUSet(set string, cpus int64) error {
 	for _, text := range cpuNumber.FindAllString(set, -1) {
 		if n, err := strconv.ParseInt(text, 10, 64); err != nil || n >= cpus {
-			return bad("cpuset", "LIBVIRT_CPUSET", "CPU %s: the machine has %d, from 0", text, cpus)
+			return bad("cpuset", "CPU %s: the machine has %d, from 0", text, cpus)
 		}
 	}
 	return nil
@@ -129,7 +125,7 @@ func (p *Provider) security(h *host) (string, error) {
 		wanted = securityS390
 	}
 	if wanted == securityS390 && h.arch != "s390x" {
-		return "", bad("launch-security", "LIBVIRT_LAUNCH_SECURITY", "s390-pv needs a machine of architecture s390x, not %s; or set -disable-cvm (DISABLECVM)", arches[h.arch])
+		return "", bad("launch-security", "s390-pv needs a machine of architecture s390x, not %s; or set -disable-cvm (DISABLECVM)", arches[h.arch])
 	}
 	return wanted, nil
 }

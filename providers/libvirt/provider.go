@@ -1,5 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package libvirt runs pod VMs by way of a libvirt daemon, on this machine or
+// on another. It speaks the daemon's protocol itself, so it needs neither cgo
+// nor libvirt's library.
+//
+// An instance is a persistent domain whose UUID is derived from the sandbox
+// id. That makes it the same instance for whoever asks, and makes the names of
+// everything that belongs to it derivable from its id: its volumes begin with
+// outrigger-<uuid>-, its MAC addresses come from the UUID, and by them its DHCP
+// reservations are found. The domain is defined before anything else exists
+// and undefined after everything else is gone, so a process that is killed in
+// between leaves an instance that can be listed and deleted.
+//
+// Key, owner tags, addresses and phase are in the domain's metadata. Domains
+// without that metadata are other people's and are never touched.
 package libvirt
 
 import (
@@ -46,7 +60,7 @@ func New(cfg Config) (*Provider, error) {
 	if err := errors.Join(uriErr, cfg.validate()); err != nil {
 		return nil, err
 	}
-	return newProvider(cfg, t, newClient(t)), nil
+	return newProvider(cfg, t, &client{target: t}), nil
 }
 
 func newProvider(cfg Config, t *target, hv hypervisor) *Provider {
@@ -123,10 +137,8 @@ func (p *Provider) listed(ctx context.Context, id string, match map[string]strin
 		logger().Warn("a domain's metadata does not parse; it is left alone", "instance", id, "error", err)
 		return nil, nil
 	}
-	for key, value := range match {
-		if got, ok := r.Tags[key]; !ok || got != value {
-			return nil, nil
-		}
+	if !provider.HasTags(r.Tags, match) {
+		return nil, nil
 	}
 	instance, err := p.instance(ctx, r)
 	if isCode(err, lv.ErrNoDomain) {
@@ -198,7 +210,8 @@ func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
 	if !p.target.local() {
 		return netip.Addr{}, fmt.Errorf("%w: %s is another machine", provider.ErrUnimplemented, p.target)
 	}
-	n, err := p.networkNamed(ctx, p.tunnelNetwork())
+	networks := p.networks()
+	n, err := p.networkNamed(ctx, networks[len(networks)-1])
 	if err != nil {
 		return netip.Addr{}, classify(err)
 	}

@@ -4,60 +4,47 @@ package libvirt
 
 import (
 	"context"
-	"encoding/hex"
-	"fmt"
-	"strings"
 
 	lv "github.com/digitalocean/go-libvirt"
+	"github.com/google/uuid"
 )
 
 var _ hypervisor = (*client)(nil)
 
 // domainOf returns a handle by which daemons find a domain: they only use the UUID.
 func domainOf(id string) lv.Domain {
-	return lv.Domain{Name: id, UUID: uuidOf(id), ID: -1}
-}
-
-func uuidOf(id string) (u lv.UUID) {
-	b, _ := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
-	copy(u[:], b)
-	return u
-}
-
-func uuidText(u lv.UUID) string {
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	u, _ := uuid.Parse(id)
+	return lv.Domain{Name: id, UUID: lv.UUID(u), ID: -1}
 }
 
 func (c *client) domains(ctx context.Context) ([]string, error) {
 	return answered(ctx, c, "list domains", func(l *lv.Libvirt) (ids []string, err error) {
 		list, _, err := l.ConnectListAllDomains(1, lv.ConnectListDomainsActive|lv.ConnectListDomainsInactive)
 		for _, d := range list {
-			ids = append(ids, uuidText(d.UUID))
+			ids = append(ids, uuid.UUID(d.UUID).String())
 		}
 		return ids, err
 	})
 }
 
-// answered makes a call in another goroutine and returns its result. The caller may
-// stop waiting before.
+// answered makes a call that changes nothing, in another goroutine, and returns its
+// result. The caller may stop waiting before.
 func answered[T any](ctx context.Context, c *client, what string, call func(*lv.Libvirt) (T, error)) (T, error) {
-	result := make(chan T, 1)
-	err := c.ask(ctx, what, func(l *lv.Libvirt) error {
-		value, err := call(l)
-		result <- value
+	var result, none T
+	err := c.call(ctx, what, 0, func(l *lv.Libvirt) (err error) {
+		result, err = call(l)
 		return err
 	})
-	if err != nil {
-		var none T
+	if err != nil { // the call may go on
 		return none, err
 	}
-	return <-result, nil
+	return result, nil
 }
 
 func (c *client) domainNamed(ctx context.Context, name string) (string, error) {
 	return answered(ctx, c, "look up domain "+name, func(l *lv.Libvirt) (string, error) {
 		d, err := l.DomainLookupByName(name)
-		return uuidText(d.UUID), err
+		return uuid.UUID(d.UUID).String(), err
 	})
 }
 

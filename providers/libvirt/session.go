@@ -11,6 +11,8 @@ import (
 	"time"
 
 	lv "github.com/digitalocean/go-libvirt"
+
+	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 const (
@@ -32,16 +34,12 @@ var errBroken = errors.New("the connection to the daemon broke")
 type client struct {
 	target *target
 
-	// dialing is held by whoever opens a connection.
-	dialing chan struct{}
+	// dialing is held, with the key "", by whoever opens a connection.
+	dialing keylock.Locks
 
 	mu      sync.Mutex
 	current *session
 	closed  bool
-}
-
-func newClient(t *target) *client {
-	return &client{target: t, dialing: make(chan struct{}, 1)}
 }
 
 // session is one connection.
@@ -64,12 +62,11 @@ func (o opened) Dial() (net.Conn, error) { return o.link, nil }
 // acquire returns a connection that works as far as is known, with a call
 // counted on it.
 func (c *client) acquire(ctx context.Context) (*session, error) {
-	select {
-	case c.dialing <- struct{}{}:
-		defer func() { <-c.dialing }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	unlock, err := c.dialing.Take(ctx, "")
+	if err != nil {
+		return nil, err
 	}
+	defer unlock()
 	c.mu.Lock()
 	current, closed := c.current, c.closed
 	c.mu.Unlock()
@@ -170,11 +167,6 @@ func (s *session) retire() {
 	if s.retired = true; s.calls <= 0 {
 		s.link.Close()
 	}
-}
-
-// ask makes a call that changes nothing.
-func (c *client) ask(ctx context.Context, what string, call func(*lv.Libvirt) error) error {
-	return c.call(ctx, what, 0, call)
 }
 
 // change makes a call that changes something.

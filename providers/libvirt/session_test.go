@@ -69,7 +69,9 @@ func TestSilentDaemon(t *testing.T) {
 				_, err := p.ListInstances(ctx, map[string]string{"a": "b"})
 				return err
 			},
-			"upload": func(ctx context.Context) error { return classify(p.hv.upload(ctx, "pool", "volume", []byte("x"))) },
+			"upload": func(ctx context.Context) error {
+				return classify(p.hv.upload(ctx, "pool", "volume", strings.NewReader("x"), 1))
+			},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			begin := time.Now()

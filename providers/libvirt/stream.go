@@ -58,14 +58,7 @@ func (s *stream) Route(h *socket.Header, payload []byte) {
 	}
 }
 
-func (c *client) upload(ctx context.Context, pool, name string, data []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	return c.uploadFrom(ctx, pool, name, bytes.NewReader(data), int64(len(data)))
-}
-
-// uploadFrom takes as long as the caller's context lets it.
-func (c *client) uploadFrom(ctx context.Context, pool, name string, from io.Reader, size int64) error {
+func (c *client) upload(ctx context.Context, pool, name string, from io.Reader, size int64) error {
 	return c.transfer(ctx, "write volume "+name, func(s *stream) error {
 		if _, err := s.call(procVolumeUpload, transferArguments(pool, name, 0, uint64(size))); err != nil {
 			return err

@@ -24,22 +24,17 @@ const (
 
 // target is a parsed connection URI.
 type target struct {
-	// driver is the URI that the daemon opens, which has no transport.
-	driver    string
+	driver    string // the URI that the daemon opens, which has no transport
 	transport string
 	host      string
 	port      string
 	user      string
-	// socket is the daemon's socket, on its machine.
-	socket string
-	// noVerify skips the check of the host key or the server's certificate.
-	noVerify bool
+	socket    string // of the daemon, on its machine
+	noVerify  bool   // skips the check of the host key or the server's certificate
 	// keyFile, knownHosts and pkiDir replace the default places.
 	keyFile, knownHosts, pkiDir string
-	// text is the URI for messages.
-	text string
-	// tunnel is the SSH connection.
-	tunnel *tunnel
+	text                        string  // the URI for messages
+	tunnel                      *tunnel // the SSH connection
 }
 
 // local reports whether the daemon is on this machine.
@@ -48,7 +43,7 @@ func (t *target) local() bool { return t.transport == overUnix }
 // testDriver reports whether the daemon only pretends (test:///default).
 func (t *target) testDriver() bool { return strings.HasPrefix(t.driver, "test:") }
 
-func badURI(format string, args ...any) error { return bad("uri", "LIBVIRT_URI", format, args...) }
+func badURI(format string, args ...any) error { return bad("uri", format, args...) }
 
 var defaultPorts = map[string]string{overSSH: "22", overTLS: "16514", overTCP: "16509"}
 

@@ -27,7 +27,7 @@ func (p *Provider) ConfigVerifier() error {
 	if err != nil {
 		return classify(fmt.Errorf("verify: %w", err))
 	}
-	pl := &plan{host: h, cpus: p.cfg.CPUs, memory: p.cfg.Memory}
+	pl := &plan{host: h}
 	_, securityErr := p.security(h)
 	errs := []error{
 		securityErr,

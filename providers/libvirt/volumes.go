@@ -3,6 +3,7 @@
 package libvirt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,10 +53,31 @@ func (p *Provider) poolNamed(ctx context.Context, name string) (*pool, error) {
 	return &pool{name, doc.Target.Path, info.available}, nil
 }
 
-// base is a volume that root volumes are made of.
+// base is a volume of which others may be made.
 type base struct {
 	path, format string
 	capacity     uint64 // bytes
+}
+
+// volumeNamed returns a volume without its path.
+func (p *Provider) volumeNamed(ctx context.Context, pool, name string) (*base, error) {
+	text, err := p.hv.volume(ctx, pool, name)
+	if err != nil {
+		return nil, err
+	}
+	var doc libvirtxml.StorageVolume
+	if err := doc.Unmarshal(text); err != nil {
+		return nil, fmt.Errorf("volume %s: %w", name, err)
+	}
+	size := doc.Capacity
+	if size == nil || size.Unit != "" && size.Unit != "bytes" && size.Unit != "B" {
+		return nil, fmt.Errorf("volume %s: its XML has no capacity in bytes", name)
+	}
+	b := &base{format: "raw", capacity: size.Value}
+	if doc.Target != nil && doc.Target.Format != nil {
+		b.format = doc.Target.Format.Type
+	}
+	return b, nil
 }
 
 // baseVolume returns the configured base volume, or the one that a pod names.
@@ -68,35 +90,17 @@ func (p *Provider) baseVolume(ctx context.Context, pool *pool, image string) (*b
 			return nil, fmt.Errorf("%w: image %q: want the name of a volume in pool %s that is not an instance's", provider.ErrInvalidArgument, image, pool.name)
 		}
 	}
-	text, err := p.hv.volume(ctx, pool.name, name)
-	if isCode(err, lv.ErrNoStorageVol) {
+	b, err := p.volumeNamed(ctx, pool.name, name)
+	switch {
+	case isCode(err, lv.ErrNoStorageVol):
 		return nil, fmt.Errorf("%w: %s: pool %s has no volume %q; upload it with virsh vol-upload", provider.ErrNotFound, what, pool.name, name)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
-	}
-	var doc libvirtxml.StorageVolume
-	if err := doc.Unmarshal(text); err != nil {
-		return nil, fmt.Errorf("volume %s: %w", name, err)
-	}
-	b := &base{path: pool.path(name), format: "raw"}
-	if doc.Target != nil && doc.Target.Format != nil {
-		b.format = doc.Target.Format.Type
-	}
-	if b.capacity, err = bytesOf(doc.Capacity); err != nil {
-		return nil, fmt.Errorf("volume %s: %w", name, err)
-	}
-	if b.format != "qcow2" && b.format != "raw" {
+	case b.format != "qcow2" && b.format != "raw":
 		return nil, fmt.Errorf("%w: %s: volume %s is of format %s; want qcow2 or raw", provider.ErrInvalidArgument, what, name, b.format)
 	}
+	b.path = pool.path(name)
 	return b, nil
-}
-
-func bytesOf(size *libvirtxml.StorageVolumeSize) (uint64, error) {
-	if size == nil || size.Unit != "" && size.Unit != "bytes" && size.Unit != "B" {
-		return 0, fmt.Errorf("its XML has no capacity in bytes")
-	}
-	return size.Value, nil
 }
 
 func volumeXML(name string, capacity uint64, format string, backing *base) (string, error) {
@@ -117,11 +121,14 @@ func volumeXML(name string, capacity uint64, format string, backing *base) (stri
 	return doc.Marshal()
 }
 
-// makeRoot makes the root disk: a copy-on-write image of the base volume. An
-// earlier attempt's is as good.
-func (p *Provider) makeRoot(ctx context.Context, pool, name string, from *base) error {
-	size := max(uint64(p.cfg.RootDisk)<<30, from.capacity)
-	text, err := volumeXML(name, size, "qcow2", from)
+// makeRoot makes the root disk: a copy-on-write image of the base volume, unless a kernel
+// is booted. An earlier attempt's is as good.
+func (p *Provider) makeRoot(ctx context.Context, pl *plan) error {
+	if pl.base == nil {
+		return nil
+	}
+	pool, name := pl.Pool, volumesOf(pl.id)+rootVolume
+	text, err := volumeXML(name, max(uint64(p.cfg.RootDisk)<<30, pl.base.capacity), "qcow2", pl.base)
 	if err != nil {
 		return err
 	}
@@ -146,7 +153,11 @@ func (p *Provider) makeFile(ctx context.Context, pool, name string, content []by
 	if err != nil && !isCode(err, lv.ErrStorageVolExist) {
 		return poolError(pool, err)
 	}
-	err = whileBusy(ctx, func() error { return p.hv.upload(ctx, pool, name, content) })
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	err = whileBusy(ctx, func() error {
+		return p.hv.upload(ctx, pool, name, bytes.NewReader(content), int64(len(content)))
+	})
 	if unsupported(err) && p.target.testDriver() {
 		return nil // it has volumes without content
 	}

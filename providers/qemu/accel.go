@@ -77,12 +77,10 @@ func (p *Provider) judgeKVM(ctx context.Context) (verdict, error) {
 
 // kvmUnusable returns why no guest can run on KVM here, where that is plain.
 func kvmUnusable() string {
-	file, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
-	if err != nil {
+	if err := openable(kvmDevice, os.O_RDWR); err != nil {
 		return err.Error()
 	}
-	file.Close()
-	return kvm.Impossible()
+	return kvm.Impossible("/")
 }
 
 // circumstances returns everything that may change the result of a probe.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
@@ -18,6 +19,8 @@ import (
 
 // Name is the provider's name on command lines.
 const Name = "qemu"
+
+func init() { provider.AddCloudProvider(Name, Manager()) }
 
 // The ways to run a guest's instructions.
 const (
@@ -88,6 +91,48 @@ type Config struct {
 	ProbeTimeout time.Duration `flag:"qemu-probe-timeout" env:"QEMU_PROBE_TIMEOUT" default:"10s" usage:"how long the guest of the KVM probe may take, from 1s to 1h"`
 }
 
+// Manager reads the provider's configuration.
+func Manager() *config.Manager[Config] {
+	return config.New(Name, func(cfg Config) (provider.Provider, error) {
+		p, err := New(cfg)
+		if err != nil {
+			return nil, err // not p: a nil *Provider is not a nil Provider
+		}
+		return p, nil
+	})
+}
+
+// none is the value with which a user turns such a prefix off.
+const none = "none"
+
+// Prefix is a network, or none.
+type Prefix struct{ netip.Prefix }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Prefix) UnmarshalText(text []byte) error {
+	if string(text) == none {
+		*p = Prefix{}
+		return nil
+	}
+	return p.Prefix.UnmarshalText(text)
+}
+
+// Addrs are addresses with commas between them.
+type Addrs []netip.Addr
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *Addrs) UnmarshalText(text []byte) error {
+	*a = nil
+	for part := range strings.SplitSeq(string(text), ",") {
+		addr, err := netip.ParseAddr(strings.TrimSpace(part))
+		if err != nil {
+			return err
+		}
+		*a = append(*a, addr)
+	}
+	return nil
+}
+
 // DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
@@ -110,6 +155,9 @@ func (c Config) validate() error {
 		givenFile("kernel", c.Kernel),
 		givenFile("initrd", c.Initrd),
 		givenFile("disk", c.Disk),
+	}
+	if runtime.GOARCH != hostArch {
+		errs = append(errs, fmt.Errorf("%w: the qemu provider runs on %s, not on %s", provider.ErrInvalidArgument, hostArch, runtime.GOARCH))
 	}
 	if c.Disk != "" && (c.Kernel != "" || c.Initrd != "") {
 		errs = append(errs, bad("disk", "set it or -qemu-kernel and -qemu-initrd, not both"))
@@ -164,7 +212,7 @@ func findImage() (kernel, initrd string, err error) {
 	}
 	for _, dir := range dirs {
 		kernel, initrd = filepath.Join(dir, "vmlinux"), filepath.Join(dir, "initrd.cpio")
-		if readable(kernel) == nil && readable(initrd) == nil {
+		if openable(kernel, os.O_RDONLY) == nil && openable(initrd, os.O_RDONLY) == nil {
 			return kernel, initrd, nil
 		}
 	}
@@ -172,8 +220,8 @@ func findImage() (kernel, initrd string, err error) {
 		provider.ErrNotFound, dirs)
 }
 
-func readable(path string) error {
-	file, err := os.Open(path)
+func openable(path string, flag int) error {
+	file, err := os.OpenFile(path, flag, 0)
 	if err != nil {
 		return err
 	}
@@ -184,10 +232,3 @@ func (c Config) log() *slog.Logger { return slog.With("provider", Name) }
 
 // hostArch is the only architecture of guests, a GOARCH name.
 const hostArch = "amd64"
-
-func checkArch() error {
-	if runtime.GOARCH != hostArch {
-		return fmt.Errorf("%w: the qemu provider runs on %s, not on %s", provider.ErrInvalidArgument, hostArch, runtime.GOARCH)
-	}
-	return nil
-}

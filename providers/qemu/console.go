@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,15 +29,12 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 	if err != nil {
 		return nil, err
 	}
-	path := p.store.file(r.ID, consoleName)
-	if err := trimConsole(path); err != nil {
-		p.cfg.log().Warn("could not trim a console", "instance", r.ID, "error", err)
-	}
-	text, err := tail(path, min(tailBytes, consoleKept))
+	p.trim(r)
+	text, err := tail(p.store.file(r.ID, consoleName), min(tailBytes, consoleKept))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // not started yet
 	}
-	if err != nil || r.Process.alive() {
+	if err != nil || r.alive() {
 		return text, classify(err)
 	}
 	output, err := tail(p.store.file(r.ID, outputName), 4096)
@@ -47,6 +43,12 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 	}
 	text = append(text, output...)
 	return text[max(0, int64(len(text))-tailBytes):], nil
+}
+
+func (p *Provider) trim(r *record) {
+	if err := trimConsole(p.store.file(r.ID, consoleName)); err != nil {
+		p.cfg.log().Warn("could not trim a console", "instance", r.ID, "error", err)
+	}
 }
 
 // trimConsole gives back what a console uses beyond its limit.
@@ -67,27 +69,6 @@ func trimConsole(path string) error {
 	return err
 }
 
-// upkeep is the background work of a provider.
-type upkeep struct {
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-}
-
-func startUpkeep(p *Provider) *upkeep {
-	ctx, cancel := context.WithCancel(context.Background())
-	u := &upkeep{cancel: cancel}
-	u.done.Go(func() { p.trimConsoles(ctx) })
-	if p.cfg.Addressing == AddressingDHCP {
-		u.done.Go(func() { p.serveDHCP(ctx) })
-	}
-	return u
-}
-
-func (u *upkeep) stop() {
-	u.cancel()
-	u.done.Wait()
-}
-
 func (p *Provider) trimConsoles(ctx context.Context) {
 	ticker := time.NewTicker(trimEvery)
 	defer ticker.Stop()
@@ -99,9 +80,7 @@ func (p *Provider) trimConsoles(ctx context.Context) {
 		}
 		records, _ := p.store.list()
 		for _, r := range records {
-			if err := trimConsole(p.store.file(r.ID, consoleName)); err != nil {
-				p.cfg.log().Warn("could not trim a console", "instance", r.ID, "error", err)
-			}
+			p.trim(r)
 		}
 	}
 }

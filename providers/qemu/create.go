@@ -12,7 +12,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/outrigger/outrigger/internal/localnet"
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
+	"github.com/outrigger/outrigger/internal/nocloud"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
@@ -100,18 +104,10 @@ func (p *Provider) plan(ctx context.Context, podName, key string, spec provider.
 		return nil, err
 	}
 	return &record{
-		Key: key, UUID: newUUID(), Pod: podName, Tags: spec.Tags, Created: time.Now().UTC().Truncate(time.Second),
+		Key: key, UUID: uuid.NewString(), Pod: podName, Tags: spec.Tags, Created: time.Now().UTC().Truncate(time.Second),
 		Phase: phaseMaking, CPUs: cpus, Memory: memory, Accel: accel, Boot: from,
 		Append: p.cfg.Append, Scratch: p.cfg.ScratchDisk,
 	}, nil
-}
-
-// newUUID returns a random UUID (RFC 9562, version 4).
-func newUUID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // build makes everything that a planned instance consists of.
@@ -164,7 +160,8 @@ func (p *Provider) guestDNS() []netip.Addr {
 	if len(p.cfg.DNS) > 0 {
 		return p.cfg.DNS
 	}
-	return hostDNS()
+	_, servers, _ := localnet.ResolvConf()
+	return servers
 }
 
 // DeleteInstance implements provider.Provider.
@@ -195,7 +192,7 @@ func (p *Provider) discard(ctx context.Context, r *record) error {
 	// For whoever lists it. On a full disk it cannot be written, and deletion
 	// is what makes room.
 	_ = p.store.save(r)
-	if err := p.stop(ctx, r); err != nil {
+	if err := p.end(ctx, r); err != nil {
 		return fmt.Errorf("stop QEMU: %w", err)
 	}
 	for _, name := range []string{seedName, scratchName, overlayName} {
@@ -208,3 +205,49 @@ func (p *Provider) discard(ctx context.Context, r *record) error {
 	}
 	return p.store.remove(r.ID)
 }
+
+// guestInterface is the name of the VM's interface.
+const guestInterface = "eth0"
+
+// networkOf returns a guest's network configuration. With DHCP it asks for the
+// IPv4 part of them; there is no DHCPv6.
+func networkOf(r *record, dhcp bool, dns []netip.Addr) nocloud.Network {
+	eth := nocloud.Ethernet{Match: nocloud.Match{MACAddress: r.MAC}, SetName: guestInterface, MTU: r.MTU, DHCP4: dhcp}
+	for i, addr := range r.Addrs {
+		if dhcp && addr.Addr().Is4() {
+			continue
+		}
+		eth.Addresses = append(eth.Addresses, addr.String())
+		eth.Routes = append(eth.Routes, nocloud.Route{To: "default", Via: r.Gateways[i].String()})
+	}
+	for _, addr := range dns {
+		if eth.Nameservers == nil {
+			eth.Nameservers = &nocloud.Nameservers{}
+		}
+		eth.Nameservers.Addresses = append(eth.Nameservers.Addresses, addr.String())
+	}
+	return nocloud.Network{Version: 2, Ethernets: map[string]nocloud.Ethernet{guestInterface: eth}}
+}
+
+// seed returns the content of a NoCloud seed disk (cloud-init, data source NoCloud).
+func seed(r *record, userData string, dhcp bool, dns []netip.Addr) ([]byte, error) {
+	s := nocloud.Seed{InstanceID: r.ID, Hostname: r.ID, UserData: userData, Network: networkOf(r, dhcp, dns)}
+	if r.Template == "" {
+		return s.Image()
+	}
+	s.RandomSeed, s.Time = make([]byte, randomSeedSize), time.Now()
+	rand.Read(s.RandomSeed)
+	image, err := s.Image()
+	if len(image) > seedSize {
+		return nil, fmt.Errorf("%w: %d bytes of user-data do not fit on a seed disk of %d", provider.ErrInvalidArgument, len(userData), seedSize)
+	}
+	return append(image, make([]byte, seedSize-len(image))...), err
+}
+
+const (
+	// seedSize is that of a template's seed disk, and so of those of all VMs that are
+	// restored from it: the largest user-data (cloudinit.MaxSize) fits.
+	seedSize = 2 << 20
+	// randomSeedSize is twice the key of the guest's kernel.
+	randomSeedSize = 64
+)

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv4/server4"
@@ -18,9 +17,6 @@ import (
 
 	"github.com/outrigger/outrigger/internal/localnet"
 )
-
-// forEver is a lease time without end (RFC 2131, section 3.3).
-const forEver = math.MaxUint32 * time.Second
 
 // serveDHCP answers on the bridge for as long as ctx lives. The bridge comes
 // with the first instance and goes with the last, whichever process makes
@@ -47,7 +43,8 @@ func (p *Provider) serveDHCP(ctx context.Context) {
 			server, serving = nil, 0
 		}
 		if up {
-			if server, err = p.listenDHCP(); err != nil {
+			addr := &net.UDPAddr{IP: net.IPv4zero, Port: dhcpv4.ServerPort}
+			if server, err = server4.NewServer(p.cfg.Bridge, addr, p.answerDHCP); err != nil {
 				p.cfg.log().Error("no DHCP", "bridge", p.cfg.Bridge, "error", err)
 				continue
 			}
@@ -60,11 +57,6 @@ func (p *Provider) serveDHCP(ctx context.Context) {
 	}
 }
 
-func (p *Provider) listenDHCP() (*server4.Server, error) {
-	addr := &net.UDPAddr{IP: net.IPv4zero, Port: dhcpv4.ServerPort}
-	return server4.NewServer(p.cfg.Bridge, addr, p.answerDHCP)
-}
-
 func (p *Provider) answerDHCP(conn net.PacketConn, peer net.Addr, request *dhcpv4.DHCPv4) {
 	ports, err := p.net.Ports()
 	if err != nil {
@@ -72,13 +64,10 @@ func (p *Provider) answerDHCP(conn net.PacketConn, peer net.Addr, request *dhcpv
 		return
 	}
 	answer, err := dhcpAnswer(request, ports, p.guestDNS())
+	if answer != nil {
+		_, err = conn.WriteTo(answer.ToBytes(), peer)
+	}
 	if err != nil {
-		p.cfg.log().Error("DHCP: cannot answer", "mac", request.ClientHWAddr.String(), "error", err)
-	}
-	if answer == nil {
-		return
-	}
-	if _, err := conn.WriteTo(answer.ToBytes(), peer); err != nil {
 		p.cfg.log().Error("DHCP: cannot answer", "mac", request.ClientHWAddr.String(), "error", err)
 	}
 }
@@ -94,17 +83,26 @@ func dhcpAnswer(request *dhcpv4.DHCPv4, ports []localnet.Port, dns []netip.Addr)
 	if !ok {
 		return nil, nil
 	}
-	return dhcpv4.NewReplyFromRequest(request,
+	reply := []dhcpv4.Modifier{
 		dhcpv4.WithMessageType(kind),
 		dhcpv4.WithYourIP(addr.Addr().AsSlice()),
 		dhcpv4.WithServerIP(gateway),
 		dhcpv4.WithOption(dhcpv4.OptServerIdentifier(gateway)),
-		dhcpv4.WithOption(dhcpv4.OptSubnetMask(net.CIDRMask(addr.Bits(), 32))),
-		dhcpv4.WithOption(dhcpv4.OptRouter(gateway)),
-		dhcpv4.WithOption(dhcpv4.OptIPAddressLeaseTime(forEver)),
-		dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, binary.BigEndian.AppendUint16(nil, uint16(port.MTU)))),
-		withDNS(dns),
-	)
+		dhcpv4.WithNetmask(net.CIDRMask(addr.Bits(), 32)),
+		dhcpv4.WithRouter(gateway),
+		dhcpv4.WithLeaseTime(math.MaxUint32), // without end (RFC 2131, section 3.3)
+		dhcpv4.WithGeneric(dhcpv4.OptionInterfaceMTU, binary.BigEndian.AppendUint16(nil, uint16(port.MTU))),
+	}
+	var servers []net.IP
+	for _, server := range dns {
+		if server.Is4() {
+			servers = append(servers, server.AsSlice())
+		}
+	}
+	if len(servers) > 0 {
+		reply = append(reply, dhcpv4.WithDNS(servers...))
+	}
+	return dhcpv4.NewReplyFromRequest(request, reply...)
 }
 
 // dhcpKind returns the type of the reply; false if there is none to this request.
@@ -123,20 +121,6 @@ func dhcpKind(request *dhcpv4.DHCPv4, addr netip.Addr) (dhcpv4.MessageType, bool
 		return dhcpv4.MessageTypeNak, true
 	}
 	return 0, false
-}
-
-func withDNS(dns []netip.Addr) dhcpv4.Modifier {
-	var servers []net.IP
-	for _, addr := range dns {
-		if addr.Is4() {
-			servers = append(servers, addr.AsSlice())
-		}
-	}
-	return func(d *dhcpv4.DHCPv4) {
-		if len(servers) > 0 {
-			d.UpdateOption(dhcpv4.OptDNS(servers...))
-		}
-	}
 }
 
 // portOf finds the port of a MAC, and which of its addresses is IPv4.

@@ -64,7 +64,7 @@ func (p *Provider) configuredBoot() (boot, error) {
 }
 
 func checkFile(what, path string) error {
-	err := readable(path)
+	err := openable(path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: no %s: %w", provider.ErrNotFound, what, err)
 	}
@@ -117,22 +117,26 @@ var magics = map[string]string{
 }
 
 func imageKind(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
+	head, err := headOf(path, 8)
+	if err != nil && !errors.Is(err, syscall.EISDIR) {
 		return "", fmt.Errorf("image: %w", err)
 	}
-	defer file.Close()
-	head := make([]byte, 8)
-	n, err := io.ReadFull(file, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return "", fmt.Errorf("%w: image %s: %w", provider.ErrInvalidArgument, path, err)
-	}
 	for magic, kind := range magics {
-		if bytes.HasPrefix(head[:n], []byte(magic)) {
+		if bytes.HasPrefix(head, []byte(magic)) {
 			return kind, nil
 		}
 	}
 	return "", fmt.Errorf("%w: image %s is neither a qcow2 disk nor an initramfs", provider.ErrInvalidArgument, path)
+}
+
+// headOf returns the first n bytes of a file, or all of a shorter one.
+func headOf(path string, n int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, n))
 }
 
 // makeDisks makes the disks that the guest may write on.
@@ -161,7 +165,7 @@ func (p *Provider) makeOverlay(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	return run(ctx, "qemu-utils", "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", base, p.store.file(r.ID, overlayName))
+	return run(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", base, p.store.file(r.ID, overlayName))
 }
 
 // makeScratch makes an ext4 on a sparse file. The file is known to read as
@@ -177,7 +181,7 @@ func makeScratch(ctx context.Context, path string, gib int64) error {
 		return err
 	}
 	format := func(option string) error {
-		return run(ctx, "e2fsprogs", "mke2fs", "-q", "-F", "-t", "ext4", "-L", "scratch", "-m", "0", "-E", option, path)
+		return run(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-L", "scratch", "-m", "0", "-E", option, path)
 	}
 	err = format("assume_storage_prezeroed=1")
 	if errors.Is(err, errToolFailed) {
@@ -189,12 +193,11 @@ func makeScratch(ctx context.Context, path string, gib int64) error {
 
 var errToolFailed = errors.New("failed")
 
-// run runs a program of a Debian package. The last argument is the file that
-// it is about.
-func run(ctx context.Context, debianPackage, name string, args ...string) error {
+// run runs a tool. The last argument is the file that it is about.
+func run(ctx context.Context, name string, args ...string) error {
 	path, err := lookTool(name)
 	if err != nil {
-		return fmt.Errorf("%w: %w; install it with `apt-get install %s`", provider.ErrNotFound, err, debianPackage)
+		return err
 	}
 	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
 	switch {
@@ -208,16 +211,20 @@ func run(ctx context.Context, debianPackage, name string, args ...string) error 
 	return fmt.Errorf("%s %s %w: %w: %s", name, args[len(args)-1], errToolFailed, err, bytes.TrimSpace(out))
 }
 
+// debianPackages have the tools.
+var debianPackages = map[string]string{"mke2fs": "e2fsprogs", "qemu-img": "qemu-utils"}
+
 // lookTool also looks where only root's PATH leads.
 func lookTool(name string) (string, error) {
 	path, err := exec.LookPath(name)
-	if err == nil {
-		return path, nil
-	}
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
-		if path, sbinErr := exec.LookPath(filepath.Join(dir, name)); sbinErr == nil {
+		if err == nil {
 			return path, nil
 		}
+		path, err = exec.LookPath(filepath.Join(dir, name))
 	}
-	return "", err
+	if err != nil {
+		err = fmt.Errorf("%w: %w; install it with `apt-get install %s`", provider.ErrNotFound, err, debianPackages[name])
+	}
+	return path, err
 }

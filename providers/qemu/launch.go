@@ -11,10 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -41,7 +44,7 @@ func (p *Provider) start(ctx context.Context, r *record) error {
 	}
 	p.cfg.log().Warn("the VM boots: it could not be restored", "instance", r.ID, "folder", r.Template, "error", err)
 	discardTemplate(r.Template, broken.folder)
-	if err := p.stop(ctx, r); err != nil {
+	if err := p.end(ctx, r); err != nil {
 		return err
 	}
 	r.Template = ""
@@ -66,18 +69,16 @@ func (p *Provider) startProcess(ctx context.Context, r *record, console []byte, 
 		return err
 	}
 	cmd.ExtraFiles = files
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", cmd.Path, err)
+	ended, err := begin(cmd)
+	if err != nil {
+		return err
 	}
-	ended := make(chan struct{})
-	go func() {
-		cmd.Wait() // collects it if it ends before we do
-		close(ended)
-	}()
-	if r.Process, err = identify(cmd.Process.Pid); err != nil {
+	id, err := procid.Of(cmd.Process.Pid)
+	if err != nil {
 		<-ended // it cannot be looked at: it is gone
 		return p.startFailure(folder, nil)
 	}
+	r.Process = process(id)
 	if err := p.store.save(r); err != nil {
 		return err
 	}
@@ -94,6 +95,19 @@ func (p *Provider) command(r *record, folder string, output *os.File) (*exec.Cmd
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, nil
+}
+
+// begin starts a command; the channel is closed when it has ended.
+func begin(cmd *exec.Cmd) (<-chan struct{}, error) {
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait() // collects it if it ends before we do
+		close(ended)
+	}()
+	return ended, nil
 }
 
 func (p *Provider) awaitMachine(ctx context.Context, folder string, ended <-chan struct{}) error {
@@ -130,22 +144,36 @@ func (p *Provider) startFailure(folder string, err error) error {
 	return fmt.Errorf("QEMU ended while it started: %s", text)
 }
 
-// stop ends an instance's QEMU: it is asked to, and killed if it will not.
-func (p *Provider) stop(ctx context.Context, r *record) error {
-	proc := r.Process
-	if !proc.alive() {
-		var err error
-		if proc, err = findByArgument(r.UUID); proc == nil || err != nil {
-			return err
-		}
+// end ends an instance's QEMU: it is asked to, and killed if it will not.
+func (p *Provider) end(ctx context.Context, r *record) error {
+	qemu := procid.ID(r.Process)
+	if !qemu.Alive() {
+		qemu = findByArgument(r.UUID)
 	}
-	if err := p.quit(ctx, r, proc); err == nil {
+	if !qemu.Alive() || p.quit(ctx, r, qemu) == nil {
 		return nil
 	}
-	return proc.kill(ctx)
+	return qemu.Kill(ctx)
 }
 
-func (p *Provider) quit(ctx context.Context, r *record, proc *process) error {
+// findByArgument looks for a process that has arg on its command line: the
+// QEMU of a provider that was killed before it wrote down whom it started.
+func findByArgument(arg string) procid.ID {
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range paths {
+		line, err := os.ReadFile(path)
+		if err != nil || !slices.Contains(strings.Split(string(line), "\x00"), arg) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if id, err := procid.Of(pid); err == nil && id.Alive() {
+			return id
+		}
+	}
+	return procid.ID{}
+}
+
+func (p *Provider) quit(ctx context.Context, r *record, qemu procid.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, quitWait)
 	defer cancel()
 	monitor, err := dialMonitor(ctx, p.store.folder(r.ID))
@@ -153,11 +181,10 @@ func (p *Provider) quit(ctx context.Context, r *record, proc *process) error {
 		return err
 	}
 	defer monitor.close()
-	defer monitor.obey(ctx)()
 	if err := monitor.execute("quit"); err != nil {
 		return err
 	}
-	return proc.wait(ctx)
+	return qemu.Wait(ctx)
 }
 
 func (p *Provider) binary() (string, error) {
@@ -170,15 +197,7 @@ func (p *Provider) binary() (string, error) {
 
 // useVhost: the kernel's packet carrier helps KVM guests, where it is there.
 func useVhost(accel string) bool {
-	if accel != AccelKVM {
-		return false
-	}
-	file, err := os.OpenFile("/dev/vhost-net", os.O_RDWR, 0)
-	if err != nil {
-		return false
-	}
-	file.Close()
-	return true
+	return accel == AccelKVM && openable("/dev/vhost-net", os.O_RDWR) == nil
 }
 
 func createFile(path string) error { return appendFile(path, nil) }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -28,7 +29,9 @@ type Provider struct {
 	accelMu sync.Mutex
 	accel   string
 
-	upkeep *upkeep
+	// upkeep is the work in the background, which stop ends.
+	upkeep sync.WaitGroup
+	stop   context.CancelFunc
 }
 
 var (
@@ -45,7 +48,7 @@ var (
 // which ConfigVerifier and CreateInstance report, so that instances can be
 // listed and deleted without them.
 func New(cfg Config) (*Provider, error) {
-	if err := errors.Join(checkArch(), cfg.validate()); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg}
@@ -59,7 +62,7 @@ func New(cfg Config) (*Provider, error) {
 		return nil, bad("state-dir", "%v", err)
 	}
 	network, err := localnet.Open(localnet.Config{
-		Bridge: cfg.Bridge, Subnets: cfg.subnets(), MTU: cfg.MTU, StateDir: filepath.Join(dir, "net"), NAT: true,
+		Bridge: cfg.Bridge, Subnets: cfg.subnets(), MTU: cfg.MTU, StateDir: filepath.Join(dir, "net"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: -qemu-bridge, -qemu-subnet, -qemu-subnet6 or -qemu-mtu: %w", provider.ErrInvalidArgument, err)
@@ -69,13 +72,19 @@ func New(cfg Config) (*Provider, error) {
 	if _, err := pruneOld(cfg.TemplateDir); err != nil {
 		cfg.log().Warn("saved VMs of earlier boots of this machine stay", "folder", cfg.TemplateDir, "error", err)
 	}
-	p.upkeep = startUpkeep(p)
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	p.upkeep.Go(func() { p.trimConsoles(ctx) })
+	if cfg.Addressing == AddressingDHCP {
+		p.upkeep.Go(func() { p.serveDHCP(ctx) })
+	}
 	return p, nil
 }
 
 // Teardown ends this process's part; VMs run on.
 func (p *Provider) Teardown() error {
-	p.upkeep.stop()
+	p.stop()
+	p.upkeep.Wait()
 	return nil
 }
 
@@ -107,20 +116,11 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	}
 	var list []provider.Instance
 	for _, r := range records {
-		if matches(r.Tags, match) {
+		if provider.HasTags(r.Tags, match) {
 			list = append(list, *r.instance())
 		}
 	}
 	return list, nil
-}
-
-func matches(tags, match map[string]string) bool {
-	for key, value := range match {
-		if got, ok := tags[key]; !ok || got != value {
-			return false
-		}
-	}
-	return true
 }
 
 // NodeAddress returns the bridge's address.
@@ -131,17 +131,17 @@ func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
 // PowerOff ends the VM and keeps its disks. The guest is not asked: to the
 // kernel on it, it is a loss of power.
 func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
-	return p.whileLocked(ctx, instanceID, func(r *record) error { return p.stop(ctx, r) })
+	return p.whileLocked(ctx, instanceID, func(r *record) error { return p.end(ctx, r) })
 }
 
 // PowerOn starts a VM that is off.
 func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 	return p.whileLocked(ctx, instanceID, func(r *record) error {
-		if r.Process.alive() {
+		if r.alive() {
 			return nil
 		}
 		// One that was started by a process killed before it wrote that down.
-		if err := p.stop(ctx, r); err != nil {
+		if err := p.end(ctx, r); err != nil {
 			return err
 		}
 		// After a reboot of this machine the network has to be made again.
@@ -190,5 +190,44 @@ func classify(err error) error {
 			}
 		}
 	}
+	return err
+}
+
+// ConfigVerifier reports everything that keeps instances from being made. It
+// attaches a tap and removes it again: nothing less shows that the network can
+// be had.
+func (p *Provider) ConfigVerifier() error {
+	_, binaryErr := p.binary()
+	_, bootErr := p.configuredBoot()
+	_, _, sizeErr := p.size(provider.InstanceTypeSpec{})
+	return errors.Join(binaryErr, classify(bootErr), sizeErr, p.verifyTools(), p.verifyAccel(), classify(p.verifyNetwork()))
+}
+
+func (p *Provider) verifyTools() error {
+	var scratchErr, diskErr error
+	if p.cfg.ScratchDisk > 0 {
+		_, scratchErr = lookTool("mke2fs")
+	}
+	if p.cfg.Disk != "" {
+		_, diskErr = lookTool("qemu-img")
+	}
+	return errors.Join(scratchErr, diskErr)
+}
+
+func (p *Provider) verifyAccel() error {
+	if p.cfg.Accel != AccelKVM {
+		return nil
+	}
+	if err := openable(kvmDevice, os.O_RDWR); err != nil {
+		return classify(fmt.Errorf("-qemu-accel=kvm: %w", err))
+	}
+	return nil
+}
+
+func (p *Provider) verifyNetwork() error {
+	id := fmt.Sprintf("verify-%d", os.Getpid())
+	_, err := p.net.AttachTap(id)
+	err = errors.Join(err, p.net.Detach(id))
+	p.store.tidy()
 	return err
 }

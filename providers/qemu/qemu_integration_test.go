@@ -515,7 +515,7 @@ func TestPowerOnAfterAStarterWasKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Process = nil
+	r.Process = process{}
 	if err := p.store.save(r); err != nil {
 		t.Fatal(err)
 	}
@@ -530,7 +530,7 @@ func TestPowerOnAfterAStarterWasKilled(t *testing.T) {
 func TestDiskBoot(t *testing.T) {
 	tier.OnlyAll(t) // providers/libvirt boots this disk, and its arguments are compared in unit tests
 	disk := filepath.Join(guest(t), "podvm.qcow2")
-	if err := errors.Join(readable(disk), readable(DefaultConfig().Firmware)); err != nil {
+	if err := errors.Join(openable(disk, os.O_RDONLY), openable(DefaultConfig().Firmware, os.O_RDONLY)); err != nil {
 		t.Skipf("%v; run: make podvm, and apt-get install ovmf", err)
 	}
 	cfg := testConfig(t, func(c *Config) {

@@ -10,19 +10,24 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // monitor is a connection to QEMU's control socket (QEMU Machine Protocol).
 type monitor struct {
 	conn *net.UnixConn
 	dec  *json.Decoder
+	// disobey keeps the end of the context from ending reads and writes.
+	disobey func() bool
 }
 
 // dialMonitor connects and waits for the greeting, which QEMU sends once the
-// machine is set up.
+// machine is set up. The connection is of use until ctx ends.
 func dialMonitor(ctx context.Context, folder string) (*monitor, error) {
 	// Through the folder's descriptor, since the full path may be too long.
 	dir, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -36,18 +41,12 @@ func dialMonitor(ctx context.Context, folder string) (*monitor, error) {
 		return nil, err
 	}
 	m := &monitor{conn: conn.(*net.UnixConn), dec: json.NewDecoder(conn)}
-	stop := m.obey(ctx)
-	defer stop()
+	m.disobey = context.AfterFunc(ctx, func() { m.conn.SetDeadline(time.Unix(1, 0)) })
 	if err := m.greet(); err != nil {
-		conn.Close()
+		m.close()
 		return nil, fmt.Errorf("greet QEMU: %w", err)
 	}
 	return m, nil
-}
-
-// obey makes reads and writes end with ctx.
-func (m *monitor) obey(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { m.conn.SetDeadline(time.Unix(1, 0)) })
 }
 
 func (m *monitor) greet() error {
@@ -116,4 +115,29 @@ func (m *monitor) give(name string, file *os.File) error {
 	return m.reply("getfd", nil)
 }
 
-func (m *monitor) close() { m.conn.Close() }
+// await asks for a status until it is want, for as long as it is one of the others.
+func (m *monitor) await(ctx context.Context, query, want string, others ...string) error {
+	for {
+		var now struct {
+			Status string `json:"status"`
+			Error  string `json:"error-desc"`
+		}
+		if err := m.call(query, nil, &now); err != nil {
+			return err
+		}
+		switch {
+		case now.Status == want:
+			return nil
+		case !slices.Contains(others, now.Status):
+			return fmt.Errorf("QMP %s: %s %s", query, now.Status, now.Error)
+		}
+		if err := poll.Sleep(ctx, pollMonitor); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *monitor) close() {
+	m.disobey()
+	m.conn.Close()
+}

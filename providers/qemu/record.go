@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
+	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -62,8 +62,18 @@ type record struct {
 	saving bool
 
 	// Process is the QEMU that was started last.
-	Process *process `json:"process,omitempty"`
+	Process process `json:"process,omitzero"`
 }
+
+// process is a [procid.ID] as instance.json has it.
+type process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"`
+	Boot  string `json:"bootID"`
+}
+
+// alive reports whether the instance's QEMU runs.
+func (r *record) alive() bool { return procid.ID(r.Process).Alive() }
 
 // boot is what a guest starts from: a kernel or a disk.
 type boot struct {
@@ -71,11 +81,6 @@ type boot struct {
 	Initrd   string `json:"initrd,omitempty"`
 	Disk     string `json:"disk,omitempty"`
 	Firmware string `json:"firmware,omitempty"`
-}
-
-func (r *record) mac() net.HardwareAddr {
-	mac, _ := net.ParseMAC(r.MAC)
-	return mac
 }
 
 // instance returns the instance for a record.
@@ -91,7 +96,7 @@ func (r *record) instance() *provider.Instance {
 	switch {
 	case r.Phase == phaseDeleting:
 		i.State = provider.StateDeleting
-	case r.Phase == phaseReady && r.Process.alive():
+	case r.Phase == phaseReady && r.alive():
 		i.State = provider.StateRunning
 	case r.Phase == phaseReady:
 		i.State = provider.StateStopped
@@ -110,10 +115,8 @@ const (
 	gonePrefix = ".gone-"
 )
 
-func (s store) instances() string { return filepath.Join(s.dir, "instances") }
-func (s store) folder(id string) string {
-	return filepath.Join(s.instances(), id)
-}
+func (s store) instances() string           { return filepath.Join(s.dir, "instances") }
+func (s store) folder(id string) string     { return filepath.Join(s.instances(), id) }
 func (s store) file(id, name string) string { return filepath.Join(s.folder(id), name) }
 
 func (s store) lockPath(key string) string {

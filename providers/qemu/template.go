@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -27,6 +26,8 @@ import (
 	"github.com/outrigger/outrigger/internal/localnet"
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/internal/nocloud"
+	"github.com/outrigger/outrigger/internal/procid"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // A template is a VM that was saved when it had booted and waited for its seed.
@@ -93,14 +94,8 @@ func (p *Provider) wantsTemplate(r *record) bool {
 // knowsTemplates reports whether an initramfs says that its guest can be saved. It says so in its
 // first bytes; one that is compressed does not.
 func knowsTemplates(initrd string) bool {
-	file, err := os.Open(initrd)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	head := make([]byte, 512)
-	n, _ := io.ReadFull(file, head)
-	return bytes.Contains(head[:n], []byte(nocloud.TemplateMark+"\x00"))
+	head, _ := headOf(initrd, 512)
+	return bytes.Contains(head, []byte(nocloud.TemplateMark+"\x00"))
 }
 
 // template returns the folder of the template for r.
@@ -170,10 +165,8 @@ func lockTemplate(ctx context.Context, dir string) (*statefile.Lock, error) {
 			lock.ReleaseAndRemove()
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for another pod's: %w", context.Cause(ctx))
-		case <-time.After(pollLock):
+		if err := poll.Sleep(ctx, pollLock); err != nil {
+			return nil, fmt.Errorf("wait for another pod's: %w", err)
 		}
 	}
 }
@@ -220,7 +213,7 @@ func (p *Provider) templateKey(t *record) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	boot, err := bootID()
+	boot, err := procid.Boot()
 	if err != nil {
 		return "", err
 	}
@@ -317,14 +310,10 @@ func (p *Provider) saveVM(ctx context.Context, t *record, dir string) error {
 	}
 	cmd.ExtraFiles = []*os.File{tap}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", cmd.Path, err)
+	ended, err := begin(cmd)
+	if err != nil {
+		return err
 	}
-	ended := make(chan struct{})
-	go func() {
-		cmd.Wait()
-		close(ended)
-	}()
 	defer func() {
 		cmd.Process.Kill()
 		<-ended
@@ -363,156 +352,6 @@ func lastLine(console []byte) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// save writes the machine's state without its memory, which is in a file already.
-func save(ctx context.Context, dir string) error {
-	m, err := dialMonitor(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer m.close()
-	defer m.obey(ctx)()
-	state, err := os.OpenFile(filepath.Join(dir, stateName), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	defer state.Close()
-	const name = "state"
-	if err := m.execute("stop"); err != nil {
-		return err
-	}
-	if err := m.call("migrate-set-capabilities", ignoreSharedMemory, nil); err != nil {
-		return err
-	}
-	if err := m.give(name, state); err != nil {
-		return err
-	}
-	if err := m.call("migrate", map[string]string{"uri": "fd:" + name}, nil); err != nil {
-		return err
-	}
-	return m.await(ctx, "query-migrate", "completed", "", "setup", "active", "device", "pre-switchover")
-}
-
-// ignoreSharedMemory leaves memory that is a shared file out of what is saved.
-var ignoreSharedMemory = map[string]any{"capabilities": []map[string]any{{"capability": "x-ignore-shared", "state": true}}}
-
-// brokenTemplate is an error of a template, not of this machine.
-type brokenTemplate struct {
-	error
-	folder os.FileInfo // nil if it is not to be removed
-}
-
-// restore starts QEMU for an instance with its template's memory and state. Its error is
-// a brokenTemplate when a boot is worth trying.
-func (p *Provider) restore(ctx context.Context, r *record) error {
-	ctx, cancel := context.WithTimeout(ctx, startWait)
-	defer cancel()
-	folder, err := os.Stat(r.Template)
-	if err != nil {
-		return &brokenTemplate{err, nil}
-	}
-	files, err := openTemplate(r)
-	defer func() {
-		for _, file := range files {
-			file.Close()
-		}
-	}()
-	if err != nil {
-		return &brokenTemplate{err, folder}
-	}
-	// What the VM said before it was saved.
-	console, err := os.ReadFile(filepath.Join(r.Template, consoleName))
-	if err != nil {
-		return &brokenTemplate{err, folder}
-	}
-	if err := p.startProcess(ctx, r, console, files...); err != nil {
-		return err
-	}
-	if err := load(ctx, p.store.folder(r.ID)); err != nil {
-		if ctx.Err() != nil { // a slow machine says nothing of the template
-			folder = nil
-		}
-		return &brokenTemplate{p.startFailure(p.store.folder(r.ID), err), folder}
-	}
-	return nil
-}
-
-// openTemplate opens what QEMU needs as memoryFD and stateFD. QEMU would take memory of any size,
-// and make zeros of what is missing.
-func openTemplate(r *record) (files []*os.File, err error) {
-	for _, name := range []string{memoryName, stateName} {
-		file, err := os.OpenFile(filepath.Join(r.Template, name), os.O_RDWR, 0)
-		if err != nil {
-			return files, err
-		}
-		files = append(files, file)
-		info, err := file.Stat()
-		if err != nil {
-			return files, err
-		}
-		if size := info.Size(); size == 0 || name == memoryName && size != r.Memory<<20 {
-			return files, fmt.Errorf("%s has %d bytes", file.Name(), size)
-		}
-	}
-	return files, nil
-}
-
-// load has a QEMU that waits take over the saved state and run.
-func load(ctx context.Context, folder string) error {
-	m, err := dialMonitor(ctx, folder)
-	if err != nil {
-		return err
-	}
-	defer m.close()
-	defer m.obey(ctx)()
-	if err := m.call("migrate-set-capabilities", ignoreSharedMemory, nil); err != nil {
-		return err
-	}
-	if err := m.call("migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil); err != nil {
-		return err
-	}
-	if err := m.await(ctx, "query-status", "paused", "inmigrate"); err != nil {
-		return err
-	}
-	return m.execute("cont")
-}
-
-// discardTemplate removes a template that is broken, unless somebody has made it
-// again.
-func discardTemplate(dir string, broken os.FileInfo) {
-	lock, err := statefile.TryAcquire(dir + lockSuffix)
-	if lock == nil || err != nil {
-		return
-	}
-	defer lock.ReleaseAndRemove()
-	if now, err := os.Stat(dir); err == nil && broken != nil && os.SameFile(now, broken) {
-		os.RemoveAll(dir)
-	}
-}
-
-// await asks for a status until it is want, for as long as it is one of the others.
-func (m *monitor) await(ctx context.Context, query, want string, others ...string) error {
-	for {
-		var now struct {
-			Status string `json:"status"`
-			Error  string `json:"error-desc"`
-		}
-		if err := m.call(query, nil, &now); err != nil {
-			return err
-		}
-		switch {
-		case now.Status == want:
-			return nil
-		case !slices.Contains(others, now.Status):
-			return fmt.Errorf("QMP %s: %s %s", query, now.Status, now.Error)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pollMonitor):
-		}
-	}
-}
-
 // templateName is the name of a template, of one that is being made, and of the files beside it.
 var templateName = regexp.MustCompile(`^(\.new-)?([0-9a-f]{8}-[0-9a-f]{32})(\.lock|\.failed)?$`)
 
@@ -540,7 +379,7 @@ func prune(parent string) error {
 
 // pruneOld returns the templates that can still be used, and removes the others.
 func pruneOld(parent string) (current []fs.FileInfo, err error) {
-	boot, err := bootID()
+	boot, err := procid.Boot()
 	if err != nil {
 		return nil, err
 	}

@@ -14,10 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"go.yaml.in/yaml/v2"
 
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/internal/nocloud"
+	"github.com/outrigger/outrigger/internal/procid"
 )
 
 func TestArgumentsOfTemplates(t *testing.T) {
@@ -69,7 +71,7 @@ func TestTemplateKey(t *testing.T) {
 	}
 	first := key(func(*record) {})
 	for name, change := range map[string]func(*record){
-		"id": func(r *record) { r.ID, r.Key, r.UUID = "another", "another", newUUID() },
+		"id": func(r *record) { r.ID, r.Key, r.UUID = "another", "another", uuid.NewString() },
 		"network": func(r *record) {
 			r.Interface, r.MAC, r.Addrs = "ort1", "02:6f:74:01:02:04", nil
 		},
@@ -247,7 +249,7 @@ func TestNoRoomForATemplate(t *testing.T) {
 }
 
 func TestPrune(t *testing.T) {
-	boot, err := bootID()
+	boot, err := procid.Boot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +296,7 @@ func TestPrune(t *testing.T) {
 }
 
 func TestMoreSizesThanTemplates(t *testing.T) {
-	boot, err := bootID()
+	boot, err := procid.Boot()
 	if err != nil {
 		t.Fatal(err)
 	}

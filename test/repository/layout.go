@@ -28,7 +28,7 @@ type Room struct {
 // nothing of pods, machines or Nodes.
 var shared = []string{
 	"provider", "internal/checkreport", "internal/commandline", "internal/guestinfo", "internal/kvm", "internal/loadbalancer", "internal/localnet",
-	"internal/controllers", "internal/nocloud", "internal/ociimage", "internal/program", "internal/redact", "internal/sbom", "internal/variables", "internal/version",
+	"internal/controllers", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/redact", "internal/sbom", "internal/variables", "internal/version",
 }
 
 func with(more ...string) []string { return append(slices.Clone(shared), more...) }

@@ -23,7 +23,6 @@ func PodNetns(t testing.TB, dir, id string) (string, *localnet.Port) {
 		Subnets:  []netip.Prefix{netip.MustParsePrefix("10.127.0.0/24"), netip.MustParsePrefix("fd6f:7574:7270::/64")},
 		MTU:      PodMTU,
 		StateDir: dir + "/podnet",
-		NAT:      true,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -35,8 +35,8 @@ const pollInterval = 100 * time.Millisecond
 // container wrote it unless timestamps are asked for.
 func Print(ctx context.Context, path string, stdout, stderr io.Writer, opts Options) error {
 	p := &printer{stdout: stdout, stderr: stderr, timestamps: opts.Timestamps}
-	old, err := readIfThere(older(path))
-	if err != nil {
+	old, err := os.ReadFile(older(path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	f, err := os.Open(path)
@@ -57,14 +57,6 @@ func Print(ctx context.Context, path string, stdout, stderr io.Writer, opts Opti
 	return p.follow(ctx, path, &f, opts)
 }
 
-func readIfThere(path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
-}
-
 // tail cuts whole log lines to the last n lines of output.
 func tail(data []byte, n int) []byte {
 	if n < 0 {
@@ -76,7 +68,7 @@ func tail(data []byte, n int) []byte {
 	end := len(data)
 	for i := end; i > 0; {
 		start := bytes.LastIndexByte(data[:i-1], '\n') + 1
-		if endsLine(data[start:i]) && i != end {
+		if _, tag, _, ok := split(data[start:i]); ok && tag == 'F' && i != end { // it ends a line of output
 			if n--; n == 0 {
 				return data[i:]
 			}
@@ -84,12 +76,6 @@ func tail(data []byte, n int) []byte {
 		i = start
 	}
 	return data
-}
-
-// endsLine reports whether a log line ends a line of output.
-func endsLine(line []byte) bool {
-	_, tag, _, ok := split(line)
-	return ok && tag == 'F'
 }
 
 type printer struct {

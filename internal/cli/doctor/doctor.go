@@ -86,14 +86,17 @@ func (r Report) PrintResults(w io.Writer) {
 	}
 }
 
-func ok(format string, args ...any) Result {
+// Good says that all is well.
+func Good(format string, args ...any) Result {
 	return Result{Status: OK, Detail: fmt.Sprintf(format, args...)}
 }
 
-func warn(fix, format string, args ...any) Result {
+// Warn is a [Warning] with what to do.
+func Warn(fix, format string, args ...any) Result {
 	return Result{Status: Warning, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }
 
-func fail(fix, format string, args ...any) Result {
+// Fail is an [Error] with what to do.
+func Fail(fix, format string, args ...any) Result {
 	return Result{Status: Error, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }

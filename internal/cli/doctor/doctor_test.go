@@ -64,9 +64,9 @@ func TestReport(t *testing.T) {
 		results []Result
 		want    int
 	}{
-		{[]Result{ok("fine")}, 0},
-		{[]Result{ok("fine"), warn("do", "so so")}, 1},
-		{[]Result{fail("do", "bad"), warn("do", "so so"), ok("fine")}, 2},
+		{[]Result{Good("fine")}, 0},
+		{[]Result{Good("fine"), Warn("do", "so so")}, 1},
+		{[]Result{Fail("do", "bad"), Warn("do", "so so"), Good("fine")}, 2},
 	} {
 		var checks []Check
 		for _, r := range test.results {
@@ -76,7 +76,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("%v: exit code %d, want %d", test.results, got, test.want)
 		}
 	}
-	report := Run(t.Context(), []Check{check("qemu", ok("7.2")), check("image", fail("make podvm", "none"))})
+	report := Run(t.Context(), []Check{check("qemu", Good("7.2")), check("image", Fail("make podvm", "none"))})
 	data, err := json.Marshal(report)
 	if err != nil {
 		t.Fatal(err)

@@ -4,19 +4,19 @@ package doctor
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/kvm"
 )
 
 // Machine checks whether VMs can run on this machine.
@@ -62,13 +62,13 @@ const (
 func (m Machine) root(context.Context) Result {
 	status, err := os.ReadFile(m.path("proc/self/status"))
 	if err != nil {
-		return fail("mount /proc", "%v", err)
+		return Fail("mount /proc", "%v", err)
 	}
 	_, rest, _ := strings.Cut(string(status), "CapEff:")
 	field, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
 	caps, err := strconv.ParseUint(field, 16, 64)
 	if err != nil {
-		return fail("mount /proc of this kernel", "capabilities cannot be read: %v", err)
+		return Fail("mount /proc of this kernel", "capabilities cannot be read: %v", err)
 	}
 	var missing []string
 	for bit, name := range map[int]string{capNetAdmin: "CAP_NET_ADMIN", capSysAdmin: "CAP_SYS_ADMIN"} {
@@ -77,9 +77,9 @@ func (m Machine) root(context.Context) Result {
 		}
 	}
 	if len(missing) > 0 {
-		return fail("run outrigger as root (sudo); in a container, add these capabilities", "missing %s", strings.Join(missing, ", "))
+		return Fail("run outrigger as root (sudo); in a container, add these capabilities", "missing %s", strings.Join(missing, ", "))
 	}
-	return ok("CAP_NET_ADMIN and CAP_SYS_ADMIN are there")
+	return Good("CAP_NET_ADMIN and CAP_SYS_ADMIN are there")
 }
 
 const installQEMU = "apt-get install --no-install-recommends qemu-system-x86 qemu-utils"
@@ -87,20 +87,20 @@ const installQEMU = "apt-get install --no-install-recommends qemu-system-x86 qem
 func (m Machine) qemu(ctx context.Context) Result {
 	path, err := exec.LookPath(m.QEMU)
 	if err != nil {
-		return fail(installQEMU, "%s is not in PATH", m.QEMU)
+		return Fail(installQEMU, "%s is not in PATH", m.QEMU)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, "-version").Output()
 	if err != nil {
-		return fail(installQEMU, "%s -version: %v", path, err)
+		return Fail(installQEMU, "%s -version: %v", path, err)
 	}
 	line, _, _ := strings.Cut(string(out), "\n")
 	version := parseVersion(line)
 	if version < 6 {
-		return warn("install QEMU 7.2 or newer", "%s; tested are 7.2 and newer", line)
+		return Warn("install QEMU 7.2 or newer", "%s; tested are 7.2 and newer", line)
 	}
-	return ok("%s (%s)", line, path)
+	return Good("%s (%s)", line, path)
 }
 
 // parseVersion returns the major number of "QEMU emulator version 7.2.22 ...".
@@ -115,22 +115,18 @@ func parseVersion(line string) int {
 // proves little, so the provider starts a probe guest later.
 func (m Machine) kvm(context.Context) Result {
 	const slow = "nothing: pods run in emulation (TCG), about ten times slower. For KVM use a machine with nested virtualization or bare metal"
-	if _, err := os.Stat(m.path("sys/module/kvm_pvm")); err == nil {
-		return warn(slow, "/dev/kvm belongs to PVM, which runs no ordinary guest")
-	}
 	f, err := os.OpenFile(m.path("dev/kvm"), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return warn(slow, "there is no /dev/kvm")
+		return Warn(slow, "there is no /dev/kvm")
 	}
 	if err != nil {
-		return warn("let this user open /dev/kvm (group kvm)", "%v; pods run in emulation (TCG)", err)
+		return Warn("let this user open /dev/kvm (group kvm)", "%v; pods run in emulation (TCG)", err)
 	}
 	f.Close()
-	flags, err := os.ReadFile(m.path("proc/cpuinfo"))
-	if err != nil || runtime.GOARCH == "amd64" && !bytes.Contains(flags, []byte(" vmx")) && !bytes.Contains(flags, []byte(" svm")) {
-		return warn(slow, "/dev/kvm is there, but the CPU has neither vmx nor svm")
+	if why := kvm.Impossible(m.FS); why != "" {
+		return Warn(slow, "/dev/kvm is there, but %s", why)
 	}
-	return ok("/dev/kvm can be opened; the provider makes sure with a probe guest")
+	return Good("/dev/kvm can be opened; the provider makes sure with a probe guest")
 }
 
 func (m Machine) image(context.Context) Result {
@@ -138,90 +134,78 @@ func (m Machine) image(context.Context) Result {
 		kernel, err1 := os.Stat(filepath.Join(dir, "vmlinux"))
 		initrd, err2 := os.Stat(filepath.Join(dir, "initrd.cpio"))
 		if err1 == nil && err2 == nil {
-			return ok("%s (%d MiB)", dir, (kernel.Size()+initrd.Size())>>20)
+			return Good("%s (%d MiB)", dir, (kernel.Size()+initrd.Size())>>20)
 		}
 	}
-	return fail("install Outrigger again, or in a checkout: make podvm; or set QEMU_KERNEL and QEMU_INITRD", "no vmlinux and initrd.cpio in %s", strings.Join(m.Images, " or "))
+	return Fail("install Outrigger again, or in a checkout: make podvm; or set QEMU_KERNEL and QEMU_INITRD", "no vmlinux and initrd.cpio in %s", strings.Join(m.Images, " or "))
 }
 
 func (m Machine) tun(context.Context) Result {
 	f, err := os.OpenFile(m.path("dev/net/tun"), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return fail("modprobe tun; in a container, pass the device /dev/net/tun on", "there is no /dev/net/tun")
+		return Fail("modprobe tun; in a container, pass the device /dev/net/tun on", "there is no /dev/net/tun")
 	}
 	if err != nil {
-		return fail("run outrigger as root", "%v", err)
+		return Fail("run outrigger as root", "%v", err)
 	}
 	f.Close()
-	return ok("/dev/net/tun can be opened")
+	return Good("/dev/net/tun can be opened")
 }
 
 func (m Machine) forwarding(context.Context) Result {
 	data, err := os.ReadFile(m.path("proc/sys/net/ipv4/ip_forward"))
 	if err != nil {
-		return fail("mount /proc of this network namespace", "%v", err)
+		return Fail("mount /proc of this network namespace", "%v", err)
 	}
 	if strings.TrimSpace(string(data)) == "1" {
-		return ok("net.ipv4.ip_forward is on")
+		return Good("net.ipv4.ip_forward is on")
 	}
 	if unix.Access(m.path("proc/sys/net/ipv4/ip_forward"), unix.W_OK) != nil {
-		return warn("sysctl -w net.ipv4.ip_forward=1", "net.ipv4.ip_forward is off and cannot be turned on from here: pods reach this machine only")
+		return Warn("sysctl -w net.ipv4.ip_forward=1", "net.ipv4.ip_forward is off and cannot be turned on from here: pods reach this machine only")
 	}
-	return ok("net.ipv4.ip_forward is off; it is turned on while pods run")
+	return Good("net.ipv4.ip_forward is off; it is turned on while pods run")
 }
 
 func (m Machine) memory(context.Context) Result {
 	f, err := os.Open(m.path("proc/meminfo"))
 	if err != nil {
-		return fail("mount /proc", "%v", err)
+		return Fail("mount /proc", "%v", err)
 	}
 	defer f.Close()
 	for s := bufio.NewScanner(f); s.Scan(); {
 		var kib int64
 		if n, _ := fmt.Sscanf(s.Text(), "MemAvailable: %d kB", &kib); n == 1 {
 			if kib<<10 < memoryNeeded {
-				return warn("stop something, or give pods less with --memory", "%d MiB are free; a VM of the default size takes about %d", kib>>10, memoryNeeded>>20)
+				return Warn("stop something, or give pods less with --memory", "%d MiB are free; a VM of the default size takes about %d", kib>>10, memoryNeeded>>20)
 			}
-			return ok("%d MiB are free: about %d VMs of the default size", kib>>10, kib<<10/memoryNeeded)
+			return Good("%d MiB are free: about %d VMs of the default size", kib>>10, kib<<10/memoryNeeded)
 		}
 	}
-	return warn("", "free memory is unknown")
+	return Warn("", "free memory is unknown")
 }
 
 func (m Machine) disk(context.Context) Result {
-	dir, free, err := room(m.Root)
-	switch {
-	case err != nil:
-		return fail("give --root a folder that can be used", "%s: %v", dir, err)
-	case free < diskNeeded:
-		return fail("make room, or give --root a folder on another disk", "%d MiB are free in %s", free>>20, dir)
-	}
-	return ok("%d MiB are free in %s", free>>20, dir)
+	return roomFor(m.Root, diskNeeded, "make room, or give --root a folder on another disk", Fail)
 }
 
 // imageDisk checks the disk of container images and writable layers.
 func (m Machine) imageDisk(context.Context) Result {
-	dir, free, err := room(m.Instances)
-	const mend = "make room, or name a folder on another disk with QEMU_STATE_DIR"
-	switch {
-	case err != nil:
-		return fail(mend, "%s: %v", dir, err)
-	case free < imagesNeeded:
-		return warn(mend, "only %d MiB are free in %s for the images of VMs", free>>20, dir)
-	}
-	return ok("%d MiB are free in %s", free>>20, dir)
+	return roomFor(m.Instances, imagesNeeded, "make room, or name a folder on another disk with QEMU_STATE_DIR", Warn)
 }
 
-// room returns the free bytes at a folder, or at the nearest parent that exists, and
-// the folder that it used.
-func room(dir string) (string, int64, error) {
-	for {
-		var st unix.Statfs_t
-		err := unix.Statfs(dir, &st)
-		if errors.Is(err, unix.ENOENT) && dir != "/" {
-			dir = filepath.Dir(dir)
-			continue
-		}
-		return dir, int64(st.Bavail) * st.Bsize, err
+// roomFor looks for free bytes at a folder, or at the nearest parent that exists. With too
+// few the result is that of lack.
+func roomFor(dir string, needed int64, mend string, lack func(fix, format string, args ...any) Result) Result {
+	var st unix.Statfs_t
+	err := unix.Statfs(dir, &st)
+	for ; errors.Is(err, unix.ENOENT) && dir != "/"; err = unix.Statfs(dir, &st) {
+		dir = filepath.Dir(dir)
 	}
+	if err != nil {
+		return Fail(mend, "%s: %v", dir, err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < needed {
+		return lack(mend, "only %d MiB are free in %s, and %d are needed", free>>20, dir, needed>>20)
+	}
+	return Good("%d MiB are free in %s", int64(st.Bavail)*st.Bsize>>20, dir)
 }

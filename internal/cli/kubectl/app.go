@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package kubectl is the command line of kubectl-outrigger: what Outrigger does
+// in a cluster, as its users and operators see it with a kubeconfig. It is the
+// program outrigger under another name; kubectl finds it in PATH and runs it as
+// `kubectl outrigger`. It changes nothing in the cluster.
 package kubectl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -45,22 +49,20 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) 
 // App is one invocation.
 type App struct {
 	Stdout, Stderr io.Writer
-	// Getenv returns where provider plugins are; os.Getenv when nil.
+	// Getenv returns where provider plugins are.
 	Getenv func(string) string
-	// Now is time.Now when nil.
-	Now func() time.Time
+	Now    func() time.Time
 
 	kubeconfig, context, namespace, system string
 }
 
 // Main runs the command line of this process and returns its exit code.
 func Main() int {
-	return (&App{Stdout: os.Stdout, Stderr: os.Stderr}).Run(os.Args[1:])
+	return (&App{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Now: time.Now}).Run(os.Args[1:])
 }
 
 // Run runs one command line, without the program's name.
 func (a *App) Run(args []string) int {
-	a.complete()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	cmd := a.command()
@@ -81,15 +83,6 @@ func (a *App) Run(args []string) int {
 	return exitFailure
 }
 
-func (a *App) complete() {
-	if a.Getenv == nil {
-		a.Getenv = os.Getenv
-	}
-	if a.Now == nil {
-		a.Now = time.Now
-	}
-}
-
 // explain adds advice to errors that users see.
 func explain(err error) string {
 	switch {
@@ -102,11 +95,7 @@ func explain(err error) string {
 }
 
 // Command returns the whole command line, for the reference.
-func Command() *cobra.Command {
-	a := &App{Stdout: io.Discard, Stderr: io.Discard}
-	a.complete()
-	return a.command()
-}
+func Command() *cobra.Command { return new(App).command() }
 
 func (a *App) command() *cobra.Command {
 	root := &cobra.Command{
@@ -171,9 +160,7 @@ func (a *App) print(output string, v any, text func(io.Writer)) error {
 		text(a.Stdout)
 		return nil
 	}
-	enc := json.NewEncoder(a.Stdout)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	return program.WriteJSON(a.Stdout, v)
 }
 
 // log returns a logger for unrequested output of plugins.

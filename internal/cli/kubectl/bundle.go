@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/outrigger/outrigger/internal/version"
 )
@@ -182,7 +183,7 @@ func (b *bundle) addLogs(ctx context.Context) {
 	pods := b.addList(ctx, "system-pods.json", core(b.app.system, "pods"), isDaemon)
 	for _, p := range pods {
 		name := text(p, "metadata", "name")
-		containers, _ := field(p, "spec", "containers").([]any)
+		containers, _, _ := unstructured.NestedSlice(p, "spec", "containers")
 		for _, container := range containers {
 			c, _ := container.(map[string]any)
 			b.addLog(ctx, name, text(c, "name"))
@@ -214,18 +215,8 @@ func (b *bundle) addLog(ctx context.Context, pod, container string) {
 	}
 }
 
-// field returns what is at a path of an object, nil when nothing is there.
-func field(o map[string]any, at ...string) any {
-	for i, key := range at {
-		if i == len(at)-1 {
-			return o[key]
-		}
-		o, _ = o[key].(map[string]any)
-	}
-	return nil
-}
-
+// text returns the string at a path of an object, empty when there is none.
 func text(o map[string]any, at ...string) string {
-	s, _ := field(o, at...).(string)
+	s, _, _ := unstructured.NestedString(o, at...)
 	return s
 }

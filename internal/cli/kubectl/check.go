@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,25 +64,19 @@ func (a *App) check(ctx context.Context, c *cluster, pre bool) doctor.Report {
 
 func printReport(w io.Writer, report doctor.Report, pre bool) {
 	report.PrintResults(w)
-	subject, does := "This cluster", "can run pods in VMs"
+	goal := "this cluster can run pods in VMs"
 	if pre {
-		subject, does = "Outrigger", "can be installed"
+		goal = "Outrigger can be installed"
 	}
+	sentence := strings.ToUpper(goal[:1]) + goal[1:]
 	switch report.Status {
 	case doctor.OK:
-		fmt.Fprintf(w, "%s %s.\n", subject, does)
+		fmt.Fprintf(w, "%s.\n", sentence)
 	case doctor.Warning:
-		fmt.Fprintf(w, "%s %s, with the warnings above.\n", subject, does)
+		fmt.Fprintf(w, "%s, with the warnings above.\n", sentence)
 	default:
-		fmt.Fprintf(w, "Not yet: fix what FAIL says, then %s %s.\n", lower(subject), does)
+		fmt.Fprintf(w, "Not yet: fix what FAIL says, then %s.\n", goal)
 	}
-}
-
-func lower(subject string) string {
-	if subject == "This cluster" {
-		return "this cluster"
-	}
-	return subject
 }
 
 // checker is what the checks share.
@@ -125,26 +120,14 @@ func (k *checker) installed() []doctor.Check {
 
 const applyHint = "kubectl apply -k deploy/overlays/PROVIDER"
 
-func ok(format string, args ...any) doctor.Result {
-	return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf(format, args...)}
-}
-
-func warn(fix, format string, args ...any) doctor.Result {
-	return doctor.Result{Status: doctor.Warning, Fix: fix, Detail: fmt.Sprintf(format, args...)}
-}
-
-func fail(fix, format string, args ...any) doctor.Result {
-	return doctor.Result{Status: doctor.Error, Fix: fix, Detail: fmt.Sprintf(format, args...)}
-}
-
 // unread returns the result if an object cannot be read: a missing object is an error
 // of the installation, a forbidden one leaves the check undecided.
 func unread(err error, what string) doctor.Result {
 	switch {
 	case apierrors.IsNotFound(err):
-		return fail(applyHint, "%s is not there", what)
+		return doctor.Fail(applyHint, "%s is not there", what)
 	case apierrors.IsForbidden(err):
-		return warn("use an account that may read it", "%s cannot be looked at: %v", what, err)
+		return doctor.Warn("use an account that may read it", "%s cannot be looked at: %v", what, err)
 	}
-	return fail("see that the API server works", "%s cannot be looked at: %v", what, err)
+	return doctor.Fail("see that the API server works", "%s cannot be looked at: %v", what, err)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/cli/doctor"
@@ -22,13 +23,13 @@ const oldest = 30
 func (k *checker) server(ctx context.Context) doctor.Result {
 	var v struct{ Major, Minor, GitVersion string }
 	if err := k.c.get(ctx, "/version", &v); err != nil {
-		return fail("see --kubeconfig and --context, and that the cluster can be reached from here", "the API server does not answer: %v", err)
+		return doctor.Fail("see --kubeconfig and --context, and that the cluster can be reached from here", "the API server does not answer: %v", err)
 	}
 	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+"))
 	if err != nil || v.Major == "1" && minor < oldest {
-		return fail(fmt.Sprintf("use Kubernetes 1.%d or later", oldest), "Kubernetes %s", v.GitVersion)
+		return doctor.Fail(fmt.Sprintf("use Kubernetes 1.%d or later", oldest), "Kubernetes %s", v.GitVersion)
 	}
-	return ok("Kubernetes %s", v.GitVersion)
+	return doctor.Good("Kubernetes %s", v.GitVersion)
 }
 
 // read returns the definition of PeerPods.
@@ -43,13 +44,13 @@ func (k *checker) definition(ctx context.Context) doctor.Result {
 		return unread(err, "the definition of PeerPods ("+crdName+")")
 	}
 	const update = "kubectl apply -k deploy/base/crd"
-	if c := conditionOf(d.Status.Conditions, "Established"); c == nil || c.Status != "True" {
-		return fail("kubectl describe crd "+crdName, "the API server has not taken %s yet", crdName)
+	if c := meta.FindStatusCondition(d.Status.Conditions, "Established"); c == nil || c.Status != "True" {
+		return doctor.Fail("kubectl describe crd "+crdName, "the API server has not taken %s yet", crdName)
 	}
 	if missing := lacking(&d); len(missing) > 0 {
-		return fail(update, "%s is of another version: it lacks %s", crdName, strings.Join(missing, ", "))
+		return doctor.Fail(update, "%s is of another version: it lacks %s", crdName, strings.Join(missing, ", "))
 	}
-	return ok("%s, version %s", crdName, v1alpha1.GroupVersion.Version)
+	return doctor.Good("%s, version %s", crdName, v1alpha1.GroupVersion.Version)
 }
 
 // lacking returns what an older definition does not have.
@@ -61,11 +62,7 @@ func lacking(d *definition) []string {
 		}
 		var missing []string
 		for _, field := range []string{".spec.nodeName", ".spec.podUID"} {
-			if !slices.ContainsFunc(v.SelectableFields, func(f struct {
-				JSONPath string `json:"jsonPath"`
-			}) bool {
-				return f.JSONPath == field
-			}) {
+			if !slices.Contains(v.SelectableFields, selectable{field}) {
 				missing = append(missing, "selectable field "+field)
 			}
 		}
@@ -81,14 +78,14 @@ func (k *checker) olderDefinition(ctx context.Context) doctor.Result {
 	d, err := k.read(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
-		return ok("no PeerPods are defined yet")
+		return doctor.Good("no PeerPods are defined yet")
 	case err != nil:
 		return unread(err, "the definition of PeerPods ("+crdName+")")
 	}
 	if missing := lacking(&d); len(missing) > 0 {
-		return warn("delete no PeerPod by hand; the installation replaces the definition and keeps the PeerPods", "%s is there, of another version: it lacks %s", crdName, strings.Join(missing, ", "))
+		return doctor.Warn("delete no PeerPod by hand; the installation replaces the definition and keeps the PeerPods", "%s is there, of another version: it lacks %s", crdName, strings.Join(missing, ", "))
 	}
-	return ok("%s is there already", crdName)
+	return doctor.Good("%s is there already", crdName)
 }
 
 func (k *checker) olderClass(ctx context.Context) doctor.Result {
@@ -96,13 +93,13 @@ func (k *checker) olderClass(ctx context.Context) doctor.Result {
 	err := k.c.get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class)
 	switch {
 	case apierrors.IsNotFound(err):
-		return ok("%s is not there yet", RuntimeClass)
+		return doctor.Good("%s is not there yet", RuntimeClass)
 	case err != nil:
 		return unread(err, "RuntimeClass "+RuntimeClass)
 	case class.Handler != RuntimeClass:
-		return fail("kubectl delete runtimeclass "+RuntimeClass+", once no pod uses it: a handler cannot be changed", "RuntimeClass %s is there with handler %s", RuntimeClass, class.Handler)
+		return doctor.Fail("kubectl delete runtimeclass "+RuntimeClass+", once no pod uses it: a handler cannot be changed", "RuntimeClass %s is there with handler %s", RuntimeClass, class.Handler)
 	}
-	return ok("%s is there already", RuntimeClass)
+	return doctor.Good("%s is there already", RuntimeClass)
 }
 
 // olderWebhook looks for other webhooks that size pods of the class: two would
@@ -117,8 +114,8 @@ func (k *checker) olderWebhook(ctx context.Context) doctor.Result {
 	}
 	for _, w := range configs {
 		if name := w.Metadata.Name; name != webhookName && strings.Contains(name, "peer-pods") || strings.Contains(name, "peerpods") && name != webhookName {
-			return warn("kubectl delete mutatingwebhookconfiguration "+name+", if it is of an earlier installation", "webhook %s may size the same pods", name)
+			return doctor.Warn("kubectl delete mutatingwebhookconfiguration "+name+", if it is of an earlier installation", "webhook %s may size the same pods", name)
 		}
 	}
-	return ok("no other webhook for peer pods")
+	return doctor.Good("no other webhook for peer pods")
 }

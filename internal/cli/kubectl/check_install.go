@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 )
 
@@ -21,13 +24,13 @@ func (k *checker) daemonSet(ctx context.Context, name string) doctor.Result {
 	look := fmt.Sprintf("kubectl describe daemonset %s -n %s; kubectl logs daemonset/%s -n %s", name, k.app.system, name, k.app.system)
 	switch {
 	case s.DesiredNumberScheduled == 0:
-		return fail(labelHint, "%s runs on no node: none has its node selector %v", name, set.Spec.Template.Spec.NodeSelector)
+		return doctor.Fail(labelHint, "%s runs on no node: none has its node selector %v", name, set.Spec.Template.Spec.NodeSelector)
 	case s.NumberReady == 0:
-		return fail(look, "%s is ready on none of %d nodes", name, s.DesiredNumberScheduled)
+		return doctor.Fail(look, "%s is ready on none of %d nodes", name, s.DesiredNumberScheduled)
 	case s.NumberReady < s.DesiredNumberScheduled:
-		return warn(look, "%s is ready on %d of %d nodes", name, s.NumberReady, s.DesiredNumberScheduled)
+		return doctor.Warn(look, "%s is ready on %d of %d nodes", name, s.NumberReady, s.DesiredNumberScheduled)
 	}
-	return ok("%s is ready on %d nodes", name, s.NumberReady)
+	return doctor.Good("%s is ready on %d nodes", name, s.NumberReady)
 }
 
 func (k *checker) deployment(ctx context.Context, name string) doctor.Result {
@@ -42,19 +45,19 @@ func (k *checker) deployment(ctx context.Context, name string) doctor.Result {
 	look := fmt.Sprintf("kubectl describe deployment %s -n %s; kubectl logs deployment/%s -n %s", name, k.app.system, name, k.app.system)
 	switch {
 	case wanted == 0:
-		return fail(fmt.Sprintf("kubectl scale deployment %s -n %s --replicas=1", name, k.app.system), "%s is scaled to nothing", name)
+		return doctor.Fail(fmt.Sprintf("kubectl scale deployment %s -n %s --replicas=1", name, k.app.system), "%s is scaled to nothing", name)
 	case d.Status.ReadyReplicas == 0:
-		return fail(look, "%s has no replica that is ready%s", name, why(d.Status.Conditions))
+		return doctor.Fail(look, "%s has no replica that is ready%s", name, why(d.Status.Conditions))
 	case d.Status.ReadyReplicas < wanted:
-		return warn(look, "%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
+		return doctor.Warn(look, "%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
 	}
-	return ok("%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
+	return doctor.Good("%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
 }
 
 // why quotes the condition that says what keeps replicas away.
-func why(conditions []condition) string {
+func why(conditions []metav1.Condition) string {
 	for _, kind := range []string{"ReplicaFailure", "Available"} {
-		c := conditionOf(conditions, kind)
+		c := meta.FindStatusCondition(conditions, kind)
 		if c != nil && (kind == "ReplicaFailure") == (c.Status == "True") {
 			return ": " + firstLine(c.Message)
 		}
@@ -68,12 +71,12 @@ func (k *checker) class(ctx context.Context) doctor.Result {
 		return unread(err, "RuntimeClass "+RuntimeClass)
 	}
 	if class.Handler != RuntimeClass {
-		return warn("see that the container runtime of the nodes has that handler", "%s has handler %s", RuntimeClass, class.Handler)
+		return doctor.Warn("see that the container runtime of the nodes has that handler", "%s has handler %s", RuntimeClass, class.Handler)
 	}
 	if class.Scheduling == nil || len(class.Scheduling.NodeSelector) == 0 {
-		return warn(applyHint, "%s has no node selector: its pods may go to nodes without an adaptor", RuntimeClass)
+		return doctor.Warn(applyHint, "%s has no node selector: its pods may go to nodes without an adaptor", RuntimeClass)
 	}
-	return ok("%s, on nodes with %v", RuntimeClass, class.Scheduling.NodeSelector)
+	return doctor.Good("%s, on nodes with %v", RuntimeClass, class.Scheduling.NodeSelector)
 }
 
 // expiresSoon is when the webhook should long have renewed its certificates.
@@ -86,14 +89,14 @@ func (k *checker) registration(ctx context.Context) doctor.Result {
 		return unread(err, "MutatingWebhookConfiguration "+webhookName)
 	}
 	if len(registered.Webhooks) == 0 {
-		return fail(applyHint, "MutatingWebhookConfiguration %s has no webhooks", webhookName)
+		return doctor.Fail(applyHint, "MutatingWebhookConfiguration %s has no webhooks", webhookName)
 	}
 	for i := range registered.Webhooks {
 		if r := k.entry(ctx, &registered.Webhooks[i]); r.Status != doctor.OK {
 			return r
 		}
 	}
-	return ok("registered, with a certificate authority")
+	return doctor.Good("registered, with a certificate authority")
 }
 
 func (k *checker) entry(ctx context.Context, w *webhookEntry) doctor.Result {
@@ -104,18 +107,18 @@ func (k *checker) entry(ctx context.Context, w *webhookEntry) doctor.Result {
 	}
 	look := fmt.Sprintf("kubectl logs deployment/%s -n %s: the webhook writes the CA itself, unless cert-manager does", webhookName, k.app.system)
 	if len(w.ClientConfig.CABundle) == 0 {
-		return fail(look, "webhook %s has no caBundle: the API server does not trust it%s", w.Name, consequence(w.FailurePolicy))
+		return doctor.Fail(look, "webhook %s has no caBundle: the API server does not trust it%s", w.Name, consequence(w.FailurePolicy))
 	}
 	until, err := latest(w.ClientConfig.CABundle)
 	switch left := until.Sub(k.app.Now()); {
 	case err != nil:
-		return fail(look, "the caBundle of webhook %s: %v", w.Name, err)
+		return doctor.Fail(look, "the caBundle of webhook %s: %v", w.Name, err)
 	case left <= 0:
-		return fail(look, "the CA of webhook %s has expired at %s%s", w.Name, until.UTC().Format(time.RFC3339), consequence(w.FailurePolicy))
+		return doctor.Fail(look, "the CA of webhook %s has expired at %s%s", w.Name, until.UTC().Format(time.RFC3339), consequence(w.FailurePolicy))
 	case left < expiresSoon:
-		return warn(look, "the CA of webhook %s expires at %s", w.Name, until.UTC().Format(time.RFC3339))
+		return doctor.Warn(look, "the CA of webhook %s expires at %s", w.Name, until.UTC().Format(time.RFC3339))
 	}
-	return ok("")
+	return doctor.Good("")
 }
 
 func consequence(policy string) string {

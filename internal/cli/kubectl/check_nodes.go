@@ -5,8 +5,11 @@ package kubectl
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/cli/doctor"
@@ -26,21 +29,21 @@ func (k *checker) workers(ctx context.Context) doctor.Result {
 		return unread(err, "the list of nodes")
 	}
 	if len(nodes) == 0 {
-		return fail(labelHint, "no node has the label %s=, so none gets an adaptor and none takes pods of class %s", workerLabel, RuntimeClass)
+		return doctor.Fail(labelHint, "no node has the label %s=, so none gets an adaptor and none takes pods of class %s", workerLabel, RuntimeClass)
 	}
 	var away []string
 	for _, n := range nodes {
-		if c := conditionOf(n.Status.Conditions, "Ready"); c == nil || c.Status != "True" {
+		if c := meta.FindStatusCondition(n.Status.Conditions, "Ready"); c == nil || c.Status != "True" {
 			away = append(away, n.Metadata.Name)
 		}
 	}
 	if len(away) == len(nodes) {
-		return fail("kubectl describe node "+away[0], "none of the %d nodes for pod VMs is ready: %s", len(nodes), strings.Join(away, ", "))
+		return doctor.Fail("kubectl describe node "+away[0], "none of the %d nodes for pod VMs is ready: %s", len(nodes), strings.Join(away, ", "))
 	}
 	if len(away) > 0 {
-		return warn("kubectl describe node "+away[0], "of %d nodes for pod VMs these are not ready: %s", len(nodes), strings.Join(away, ", "))
+		return doctor.Warn("kubectl describe node "+away[0], "of %d nodes for pod VMs these are not ready: %s", len(nodes), strings.Join(away, ", "))
 	}
-	return ok("%d for pod VMs", len(nodes))
+	return doctor.Good("%d for pod VMs", len(nodes))
 }
 
 // handler checks whether the container runtimes have the handler. Kubelets
@@ -56,17 +59,17 @@ func (k *checker) handler(ctx context.Context) doctor.Result {
 		switch {
 		case len(n.Status.RuntimeHandlers) == 0:
 			silent++
-		case !n.handles(RuntimeClass):
+		case !slices.Contains(n.Status.RuntimeHandlers, named{RuntimeClass}):
 			lack = append(lack, n.Metadata.Name)
 		}
 	}
 	if len(lack) > 0 {
-		return fail("install the shim and its handler in the container runtime of these nodes", "the container runtime has no handler %s on %s", RuntimeClass, strings.Join(lack, ", "))
+		return doctor.Fail("install the shim and its handler in the container runtime of these nodes", "the container runtime has no handler %s on %s", RuntimeClass, strings.Join(lack, ", "))
 	}
 	if silent > 0 {
-		return ok("%d nodes do not tell which handlers their container runtime has", silent)
+		return doctor.Good("%d nodes do not tell which handlers their container runtime has", silent)
 	}
-	return ok("%s, on %d nodes", RuntimeClass, len(nodes))
+	return doctor.Good("%s, on %d nodes", RuntimeClass, len(nodes))
 }
 
 func (k *checker) capacity(ctx context.Context) doctor.Result {
@@ -84,15 +87,15 @@ func (k *checker) capacity(ctx context.Context) doctor.Result {
 	}
 	switch {
 	case len(nodes) == 0:
-		return fail(labelHint, "there is no node that could have pod VMs")
+		return doctor.Fail(labelHint, "there is no node that could have pod VMs")
 	case len(without) == len(nodes):
-		return fail("see the log of "+adaptorName, "no node advertises %s: pods that the webhook changed find no node", VMResource)
+		return doctor.Fail("see the log of "+adaptorName, "no node advertises %s: pods that the webhook changed find no node", VMResource)
 	case len(without) > 0:
-		return warn("see the log of "+adaptorName+" on these nodes", "these nodes do not advertise %s: %s", VMResource, strings.Join(without, ", "))
+		return doctor.Warn("see the log of "+adaptorName+" on these nodes", "these nodes do not advertise %s: %s", VMResource, strings.Join(without, ", "))
 	case total == 0:
-		return fail("raise PEERPODS_LIMIT_PER_NODE in "+configMapName, "the nodes may have no pod VM")
+		return doctor.Fail("raise PEERPODS_LIMIT_PER_NODE in "+configMapName, "the nodes may have no pod VM")
 	}
-	return ok("%d pod VMs on %d nodes", total, len(nodes))
+	return doctor.Good("%d pod VMs on %d nodes", total, len(nodes))
 }
 
 // claims counts the PeerPods that somebody should look at.
@@ -114,11 +117,11 @@ func (k *checker) claims(ctx context.Context) doctor.Result {
 	}
 	switch {
 	case len(stuck) > 0:
-		return warn("kubectl outrigger gc --dry-run", "%d of %d hang in their removal: %s", len(stuck), len(all), some(stuck))
+		return doctor.Warn("kubectl outrigger gc --dry-run", "%d of %d hang in their removal: %s", len(stuck), len(all), some(stuck))
 	case len(failed) > 0:
-		return warn("kubectl outrigger describe pod NAME -n NAMESPACE", "%d of %d have failed: %s", len(failed), len(all), some(failed))
+		return doctor.Warn("kubectl outrigger describe pod NAME -n NAMESPACE", "%d of %d have failed: %s", len(failed), len(all), some(failed))
 	}
-	return ok("%d, none has failed", len(all))
+	return doctor.Good("%d, none has failed", len(all))
 }
 
 // some names a few.

@@ -12,22 +12,18 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 )
 
-// right is one thing that somebody may need to do.
-type right struct{ verb, group, resource, subresource, namespace, name string }
-
-func (r right) String() string {
-	resource := r.resource
-	if r.subresource != "" {
-		resource += "/" + r.subresource
-	}
-	if r.group != "" {
-		resource += "." + r.group
-	}
-	return r.verb + " " + resource
+// right is one thing that somebody may need to do: the resourceAttributes of a review.
+type right struct {
+	Verb        string `json:"verb"`
+	Group       string `json:"group"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource"`
+	Namespace   string `json:"namespace"`
+	Name        string `json:"name"`
 }
 
-func (r right) attributes() map[string]string {
-	return map[string]string{"verb": r.verb, "group": r.group, "resource": r.resource, "subresource": r.subresource, "namespace": r.namespace, "name": r.name}
+func (r right) String() string {
+	return r.Verb + " " + r.Resource + prefix("/", r.Subresource) + prefix(".", r.Group)
 }
 
 // review is a SelfSubjectAccessReview, or a SubjectAccessReview when it names
@@ -36,9 +32,9 @@ type review struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Spec       struct {
-		ResourceAttributes map[string]string `json:"resourceAttributes"`
-		User               string            `json:"user,omitempty"`
-		Groups             []string          `json:"groups,omitempty"`
+		ResourceAttributes right    `json:"resourceAttributes"`
+		User               string   `json:"user,omitempty"`
+		Groups             []string `json:"groups,omitempty"`
 	} `json:"spec"`
 	Status struct {
 		Allowed bool `json:"allowed"`
@@ -55,7 +51,7 @@ func (k *checker) missing(ctx context.Context, user string, rights []right) ([]s
 			ask.Kind, ask.Spec.User = "SubjectAccessReview", user
 			ask.Spec.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + k.app.system, "system:authenticated"}
 		}
-		ask.Spec.ResourceAttributes = r.attributes()
+		ask.Spec.ResourceAttributes = r
 		if err := k.c.ask(ctx, api(authorization, "", strings.ToLower(ask.Kind)+"s"), &ask); err != nil {
 			return nil, err
 		}
@@ -89,11 +85,11 @@ func (k *checker) mayInstall(ctx context.Context) doctor.Result {
 	lacks, err := k.missing(ctx, "", rights)
 	switch {
 	case err != nil:
-		return warn("", "it cannot be found out what you may do: %v", err)
+		return doctor.Warn("", "it cannot be found out what you may do: %v", err)
 	case len(lacks) > 0:
-		return fail("install as a cluster administrator", "you may not %s", strings.Join(lacks, ", "))
+		return doctor.Fail("install as a cluster administrator", "you may not %s", strings.Join(lacks, ", "))
 	}
-	return ok("you may make all that an installation has")
+	return doctor.Good("you may make all that an installation has")
 }
 
 // mayLook asks for what this program reads.
@@ -105,11 +101,11 @@ func (k *checker) mayLook(ctx context.Context) doctor.Result {
 	})
 	switch {
 	case err != nil:
-		return warn("", "it cannot be found out what you may do: %v", err)
+		return doctor.Warn("", "it cannot be found out what you may do: %v", err)
 	case len(lacks) > 0:
-		return warn("ask for these rights, or go on with less", "parts of this program will not work for you: you may not %s", strings.Join(lacks, ", "))
+		return doctor.Warn("ask for these rights, or go on with less", "parts of this program will not work for you: you may not %s", strings.Join(lacks, ", "))
 	}
-	return ok("you may see all that this program shows")
+	return doctor.Good("you may see all that this program shows")
 }
 
 // daemonRights asks for what the daemons live on.
@@ -132,17 +128,17 @@ func (k *checker) daemonRights(ctx context.Context) doctor.Result {
 	for _, account := range []string{adaptorAccount, controllerName} {
 		lacks, err := k.missing(ctx, "system:serviceaccount:"+ns+":"+account, needs[account])
 		if apierrors.IsForbidden(err) {
-			return warn("use an account that may create subjectaccessreviews", "it cannot be found out what the daemons may do: %v", err)
+			return doctor.Warn("use an account that may create subjectaccessreviews", "it cannot be found out what the daemons may do: %v", err)
 		}
 		if err != nil {
-			return warn("", "it cannot be found out what the daemons may do: %v", err)
+			return doctor.Warn("", "it cannot be found out what the daemons may do: %v", err)
 		}
 		if len(lacks) > 0 {
 			all = append(all, fmt.Sprintf("%s may not %s", account, strings.Join(lacks, ", ")))
 		}
 	}
 	if len(all) > 0 {
-		return fail(applyHint+", which has the roles", "%s", strings.Join(all, "; "))
+		return doctor.Fail(applyHint+", which has the roles", "%s", strings.Join(all, "; "))
 	}
-	return ok("adaptor and controller may do what they need")
+	return doctor.Good("adaptor and controller may do what they need")
 }

@@ -29,22 +29,22 @@ func (k *checker) settings(ctx context.Context) doctor.Result {
 	hidden := err != nil && !apierrors.IsNotFound(err)
 	edit := editHint + k.app.system
 	if s.provider() == "" {
-		return fail(edit, "CLOUD_PROVIDER is not set in ConfigMap %s", configMapName)
+		return doctor.Fail(edit, "CLOUD_PROVIDER is not set in ConfigMap %s", configMapName)
 	}
 	schema, err := k.app.schema(ctx, &s)
 	if err != nil {
-		return warn("name the plugin on this machine by CLOUD_PROVIDER_PLUGIN_PATH to have its settings checked", "the settings of provider %s are not known here: %v", s.provider(), err)
+		return doctor.Warn("name the plugin on this machine by CLOUD_PROVIDER_PLUGIN_PATH to have its settings checked", "the settings of provider %s are not known here: %v", s.provider(), err)
 	}
 	if wrong := wrongSettings(&s, schema, hidden); len(wrong) > 0 {
-		return fail(edit+"; the settings: docs/reference/providers/"+s.provider()+".md", "%s", strings.Join(wrong, "; "))
+		return doctor.Fail(edit+"; the settings: docs/reference/providers/"+s.provider()+".md", "%s", strings.Join(wrong, "; "))
 	}
 	if odd := oddSettings(&s, schema); len(odd) > 0 {
-		return warn(edit, "%s", strings.Join(odd, "; "))
+		return doctor.Warn(edit, "%s", strings.Join(odd, "; "))
 	}
 	if hidden {
-		return ok("provider %s; Secret %s may not be read by you and was not checked", s.provider(), secretName)
+		return doctor.Good("provider %s; Secret %s may not be read by you and was not checked", s.provider(), secretName)
 	}
-	return ok("provider %s, all keys are valid", s.provider())
+	return doctor.Good("provider %s, all keys are valid", s.provider())
 }
 
 // wrongSettings returns the settings with which the provider does not start.

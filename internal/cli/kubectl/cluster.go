@@ -147,7 +147,7 @@ func (c *cluster) peerPods(ctx context.Context, namespace string) ([]v1alpha1.Pe
 	return items, nil
 }
 
-// keys returns what is in a ConfigMap.
+// configMap returns what is in a ConfigMap.
 func (c *cluster) configMap(ctx context.Context, namespace, name string) (map[string]string, error) {
 	var object struct {
 		Data map[string]string `json:"data"`

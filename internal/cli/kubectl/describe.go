@@ -7,9 +7,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
@@ -146,7 +148,7 @@ func (d *Description) ofPod(p *pod, gone bool, namespace, name string, peerPods 
 
 // podProblems adds the problems in the pod's own status.
 func (d *Description) podProblems(p *pod, where string) {
-	if c := conditionOf(p.Status.Conditions, "PodScheduled"); c != nil && c.Status == "False" {
+	if c := meta.FindStatusCondition(p.Status.Conditions, "PodScheduled"); c != nil && c.Status == "False" {
 		d.problem(where, c.Reason, c.Message, scheduleHint(c.Message))
 	}
 	if p.Status.Phase == "Failed" || p.Status.Reason != "" {
@@ -204,4 +206,26 @@ const (
 
 func compact(texts ...string) []string {
 	return slices.DeleteFunc(texts, func(t string) bool { return t == "" })
+}
+
+// scheduleHint returns what to do about a pod that no node takes.
+func scheduleHint(message string) string {
+	switch {
+	case strings.Contains(message, VMResource):
+		return "the nodes have no place for another pod VM: see `kubectl outrigger top`; raise PEERPODS_LIMIT_PER_NODE in " + configMapName + ", or add a node"
+	case strings.Contains(message, "node selector"), strings.Contains(message, "affinity"):
+		return "label the nodes that may have pod VMs: kubectl label node NODE " + workerLabel + "="
+	}
+	return "see the requests, node selector and tolerations of the pod, and the scheduling of RuntimeClass " + RuntimeClass
+}
+
+// waitingHint returns what to do about a container that does not start.
+func waitingHint(reason string) string {
+	switch reason {
+	case "ImagePullBackOff", "ErrImagePull", "InvalidImageName":
+		return "see that the image exists, that the VM reaches the registry, and that the pod names its imagePullSecrets"
+	case "CrashLoopBackOff":
+		return "see what it said: kubectl logs --previous"
+	}
+	return "see what the VM said: kubectl outrigger logs --console"
 }

@@ -102,7 +102,7 @@ func (f *fakeAPI) review(w io.Writer, body io.Reader) {
 		f.t.Error(err)
 	}
 	attributes := r.Spec.ResourceAttributes
-	r.Status.Allowed = !f.denied[r.Spec.User+" "+attributes["verb"]+" "+attributes["resource"]]
+	r.Status.Allowed = !f.denied[r.Spec.User+" "+attributes.Verb+" "+attributes.Resource]
 	json.NewEncoder(w).Encode(r)
 }
 

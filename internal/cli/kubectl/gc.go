@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -238,7 +240,7 @@ func (l *Leftovers) print(w io.Writer) {
 		table.Flush()
 	}
 	l.printInstances(w)
-	for _, name := range (&settings{}).names(keysOf(l.Unseen)...) {
+	for _, name := range slices.Sorted(maps.Keys(l.Unseen)) {
 		fmt.Fprintf(w, "Cannot see the cloud of %s from here: %s\n", name, l.Unseen[name])
 	}
 }
@@ -257,11 +259,3 @@ func (l *Leftovers) printInstances(w io.Writer) {
 }
 
 func dash(text string) string { return cmp.Or(text, "-") }
-
-func keysOf(m map[string]string) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	return keys
-}

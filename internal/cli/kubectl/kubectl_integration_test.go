@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/outrigger/outrigger/internal/cli/doctor"
@@ -90,7 +91,7 @@ type real struct {
 
 func (u *real) run(args ...string) (int, string, string) {
 	var out, errs bytes.Buffer
-	code := (&App{Stdout: &out, Stderr: &errs, Getenv: os.Getenv}).Run(append([]string{"--kubeconfig", u.kubeconfig}, args...))
+	code := (&App{Stdout: &out, Stderr: &errs, Getenv: os.Getenv, Now: time.Now}).Run(append([]string{"--kubeconfig", u.kubeconfig}, args...))
 	if !utf8.Valid(out.Bytes()) {
 		return code, out.String(), errs.String() // a bundle
 	}

@@ -3,6 +3,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,10 +92,7 @@ func (a *App) readConsole(ctx context.Context, c *cluster, pp *v1alpha1.PeerPod,
 	if err != nil {
 		return nil, err
 	}
-	name := pp.Spec.CloudProvider
-	if name == "" {
-		name = s.provider()
-	}
+	name := cmp.Or(pp.Spec.CloudProvider, s.provider())
 	cloud, err := a.open(ctx, s, name)
 	if err != nil {
 		return nil, err

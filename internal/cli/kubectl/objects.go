@@ -3,11 +3,33 @@
 package kubectl
 
 import (
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// Names that an installation has.
+const (
+	// RuntimeClass is the class of pods that run in VMs, and its handler.
+	RuntimeClass = "kata-remote"
+	// VMResource is what a pod VM counts as on its node.
+	VMResource = "kata.peerpods.io/vm"
+
+	configMapName = "peer-pods-cm"
+	secretName    = "peer-pods-secret"
+	// workerLabel marks the nodes that may have pod VMs.
+	workerLabel = "node.kubernetes.io/worker"
+
+	adaptorName    = "cloud-api-adaptor-daemonset"
+	adaptorAccount = "cloud-api-adaptor"
+	relayName      = "agent-relay"
+	controllerName = "peerpod-ctrl"
+	webhookName    = "peerpods-webhook"
+	crdName        = "peerpods.confidentialcontainers.org"
+)
+
+// stuckAfter is how long a removal may take before somebody should look.
+const stuckAfter = 10 * time.Minute
 
 // The parts of objects that are read here.
 
@@ -20,40 +42,25 @@ type pod struct {
 	Spec     struct {
 		RuntimeClassName string `json:"runtimeClassName"`
 		NodeName         string `json:"nodeName"`
-		Containers       []struct {
-			Name string `json:"name"`
-		} `json:"containers"`
 	} `json:"spec"`
 	Status struct {
-		Phase                 string            `json:"phase"`
-		Reason                string            `json:"reason"`
-		Message               string            `json:"message"`
-		Conditions            []condition       `json:"conditions"`
-		InitContainerStatuses []containerStatus `json:"initContainerStatuses"`
-		ContainerStatuses     []containerStatus `json:"containerStatuses"`
+		Phase                 string             `json:"phase"`
+		Reason                string             `json:"reason"`
+		Message               string             `json:"message"`
+		Conditions            []metav1.Condition `json:"conditions"`
+		InitContainerStatuses []containerStatus  `json:"initContainerStatuses"`
+		ContainerStatuses     []containerStatus  `json:"containerStatuses"`
 	} `json:"status"`
 }
 
-type condition struct {
-	Type    string `json:"type"`
-	Status  string `json:"status"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-}
-
-func conditionOf(all []condition, kind string) *condition {
-	i := slices.IndexFunc(all, func(c condition) bool { return c.Type == kind })
-	if i < 0 {
-		return nil
-	}
-	return &all[i]
+// named is a part of a list of which only the names are of interest.
+type named struct {
+	Name string `json:"name"`
 }
 
 type containerStatus struct {
-	Name         string `json:"name"`
-	Ready        bool   `json:"ready"`
-	RestartCount int    `json:"restartCount"`
-	State        struct {
+	Name  string `json:"name"`
+	State struct {
 		Waiting *struct {
 			Reason  string `json:"reason"`
 			Message string `json:"message"`
@@ -64,18 +71,15 @@ type containerStatus struct {
 type event struct {
 	Metadata       metav1.ObjectMeta `json:"metadata"`
 	InvolvedObject struct {
-		Kind string `json:"kind"`
-		Name string `json:"name"`
-		UID  string `json:"uid"`
+		UID string `json:"uid"`
 	} `json:"involvedObject"`
-	Reason         string           `json:"reason"`
-	Message        string           `json:"message"`
-	Type           string           `json:"type"`
-	Count          int              `json:"count"`
-	FirstTimestamp metav1.Time      `json:"firstTimestamp"`
-	LastTimestamp  metav1.Time      `json:"lastTimestamp"`
-	EventTime      metav1.MicroTime `json:"eventTime"`
-	Source         struct {
+	Reason        string           `json:"reason"`
+	Message       string           `json:"message"`
+	Type          string           `json:"type"`
+	Count         int              `json:"count"`
+	LastTimestamp metav1.Time      `json:"lastTimestamp"`
+	EventTime     metav1.MicroTime `json:"eventTime"`
+	Source        struct {
 		Component string `json:"component"`
 	} `json:"source"`
 }
@@ -94,25 +98,11 @@ func (e *event) lastSeen() time.Time {
 type node struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Status   struct {
-		Capacity        map[string]string `json:"capacity"`
-		Conditions      []condition       `json:"conditions"`
-		RuntimeHandlers []struct {
-			Name string `json:"name"`
-		} `json:"runtimeHandlers"`
+		Capacity        map[string]string  `json:"capacity"`
+		Conditions      []metav1.Condition `json:"conditions"`
+		RuntimeHandlers []named            `json:"runtimeHandlers"`
 	} `json:"status"`
 }
-
-func (n *node) handles(handler string) bool {
-	for _, h := range n.Status.RuntimeHandlers {
-		if h.Name == handler {
-			return true
-		}
-	}
-	return false
-}
-
-// VMResource is what a pod VM counts as on its node.
-const VMResource = "kata.peerpods.io/vm"
 
 type daemonSet struct {
 	Spec struct {
@@ -125,7 +115,6 @@ type daemonSet struct {
 	Status struct {
 		DesiredNumberScheduled int `json:"desiredNumberScheduled"`
 		NumberReady            int `json:"numberReady"`
-		UpdatedNumberScheduled int `json:"updatedNumberScheduled"`
 	} `json:"status"`
 }
 
@@ -134,8 +123,8 @@ type deployment struct {
 		Replicas *int `json:"replicas"`
 	} `json:"spec"`
 	Status struct {
-		ReadyReplicas int         `json:"readyReplicas"`
-		Conditions    []condition `json:"conditions"`
+		ReadyReplicas int                `json:"readyReplicas"`
+		Conditions    []metav1.Condition `json:"conditions"`
 	} `json:"status"`
 }
 
@@ -149,18 +138,19 @@ type runtimeClass struct {
 type definition struct {
 	Spec struct {
 		Versions []struct {
-			Name             string `json:"name"`
-			Served           bool   `json:"served"`
-			Storage          bool   `json:"storage"`
-			SelectableFields []struct {
-				JSONPath string `json:"jsonPath"`
-			} `json:"selectableFields"`
-			Subresources map[string]any `json:"subresources"`
+			Name             string         `json:"name"`
+			Served           bool           `json:"served"`
+			SelectableFields []selectable   `json:"selectableFields"`
+			Subresources     map[string]any `json:"subresources"`
 		} `json:"versions"`
 	} `json:"spec"`
 	Status struct {
-		Conditions []condition `json:"conditions"`
+		Conditions []metav1.Condition `json:"conditions"`
 	} `json:"status"`
+}
+
+type selectable struct {
+	JSONPath string `json:"jsonPath"`
 }
 
 type webhookConfiguration struct {

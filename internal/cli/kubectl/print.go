@@ -51,7 +51,7 @@ func (d *Description) print(w io.Writer) {
 		fmt.Fprintln(w, "Problems:")
 	}
 	for _, p := range d.Problems {
-		fmt.Fprintf(w, "  %s: %s%s\n", p.Where, prefixed(p.Reason), indent(p.Message, "    "))
+		fmt.Fprintf(w, "  %s: %s%s\n", p.Where, prefixed(p.Reason), strings.ReplaceAll(strings.TrimSpace(p.Message), "\n", "\n    "))
 		if p.Hint != "" {
 			fmt.Fprintf(w, "    -> %s\n", p.Hint)
 		}
@@ -66,11 +66,6 @@ func prefixed(reason string) string {
 		return ""
 	}
 	return reason + ": "
-}
-
-// indent moves the lines after the first.
-func indent(text, by string) string {
-	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+by)
 }
 
 // print draws the part: head is before its own line, body before those below.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -136,10 +137,8 @@ func (b *bundle) addConfig(ctx context.Context) {
 		}
 	}
 	b.addJSON("config.json", shown)
-	keys := []string{}
-	if values, err := b.c.secret(ctx, b.app.system, secretName); err == nil {
-		keys = append(keys, keysOf(values)...)
-	}
+	values, _ := b.c.secret(ctx, b.app.system, secretName)
+	keys := slices.AppendSeq([]string{}, maps.Keys(values))
 	slices.Sort(keys)
 	b.addJSON("secret-keys.json", keys)
 }

@@ -64,10 +64,6 @@ func (c *cluster) usage(ctx context.Context) (Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return usageOf(nodes, peerPods), nil
-}
-
-func usageOf(nodes []node, peerPods []v1alpha1.PeerPod) Usage {
 	byNode, known := map[string]*NodeUsage{}, map[string]bool{}
 	of := func(name string) *NodeUsage {
 		if byNode[name] == nil {
@@ -91,7 +87,7 @@ func usageOf(nodes []node, peerPods []v1alpha1.PeerPod) Usage {
 	for _, name := range slices.Sorted(maps.Keys(byNode)) {
 		usage = append(usage, byNode[name])
 	}
-	return usage
+	return usage, nil
 }
 
 // phases in the order of a PeerPod's life.

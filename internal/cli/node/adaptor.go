@@ -4,6 +4,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,10 @@ import (
 
 	"github.com/containerd/ttrpc"
 
-	"github.com/outrigger/outrigger/internal/cli/procid"
+	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/procid"
+	"github.com/outrigger/outrigger/internal/program"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 )
 
@@ -29,16 +33,9 @@ const adaptorStart = 2 * time.Minute
 
 // FindAdaptor finds cloud-api-adaptor beside this program, then in PATH.
 func FindAdaptor() (string, error) {
-	const name = "cloud-api-adaptor"
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if _, err := exec.LookPath(beside); err == nil {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath(name)
+	path, err := program.Find("cloud-api-adaptor")
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside outrigger nor in PATH; install Outrigger again, or in a checkout run `make build`, or name one that runs with --socket", name)
+		return "", errors.New("cloud-api-adaptor is neither beside outrigger nor in PATH; install Outrigger again, or in a checkout run `make build`, or name one that runs with --socket")
 	}
 	return path, nil
 }
@@ -49,19 +46,18 @@ func (n *Node) EnsureAdaptor(ctx context.Context) error {
 	if Served(n.Socket()) {
 		return n.checkProvider(ctx)
 	}
-	program := n.AdaptorPath
-	if program == "" {
-		path, err := FindAdaptor()
-		if err != nil {
+	path := n.AdaptorPath
+	if path == "" {
+		var err error
+		if path, err = FindAdaptor(); err != nil {
 			return err
 		}
-		program = path
 	}
 	d := n.loadDaemons()
 	if len(n.AdaptorArgs) == 0 && d.Provider == n.Provider {
 		n.AdaptorArgs = d.Args // a restart must be like the start
 	}
-	cmd, log, err := n.spawn(program)
+	cmd, log, err := n.spawn(path)
 	if err != nil {
 		return fmt.Errorf("start cloud-api-adaptor: %w", err)
 	}
@@ -85,7 +81,7 @@ func (n *Node) checkProvider(ctx context.Context) error {
 		return fmt.Errorf("an adaptor with arguments %q is running and this pod wants %q; remove its pods first (outrigger rm) or give --root another folder",
 			running, n.AdaptorArgs)
 	}
-	info, err := Client(n.Socket()).Info(ctx)
+	info, err := podclient.New(n.Socket()).Info(ctx)
 	if err != nil || n.Provider == "" || info.Provider == n.Provider {
 		return nil
 	}
@@ -95,7 +91,7 @@ func (n *Node) checkProvider(ctx context.Context) error {
 
 // spawn starts the adaptor in a session of its own with its output in the log. It
 // returns the offset in the log at which that begins.
-func (n *Node) spawn(program string) (*exec.Cmd, int64, error) {
+func (n *Node) spawn(path string) (*exec.Cmd, int64, error) {
 	log, err := os.OpenFile(n.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, 0, err
@@ -107,7 +103,7 @@ func (n *Node) spawn(program string) (*exec.Cmd, int64, error) {
 	}
 	// The caller limits the start of a VM, with --boot-timeout; -proxy-timeout must not.
 	args := append([]string{n.Provider, "-socket", n.Socket(), "-pods-dir", n.podsDir(), "-orphan-timeout", "0", "-proxy-timeout", "24h"}, n.AdaptorArgs...)
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(path, args...)
 	// No probe: its port may be taken by the adaptor of a Kubernetes node.
 	cmd.Env = append(os.Environ(), "PROBE_PORT=0", "NOTIFY_SOCKET=")
 	// @node: images of this host are served to VMs by this node, over plain HTTP.
@@ -127,7 +123,7 @@ func (n *Node) awaitAdaptor(ctx context.Context, cmd *exec.Cmd, ended <-chan err
 	for !Served(n.Socket()) {
 		select {
 		case err := <-ended:
-			return fmt.Errorf("cloud-api-adaptor %s ended at its start (%w):\n%s", n.Provider, errOr(err, "exit 0"), n.logTail(logStart))
+			return fmt.Errorf("cloud-api-adaptor %s ended at its start (%w):\n%s", n.Provider, cmp.Or(err, errors.New("exit 0")), n.logTail(logStart))
 		case <-ctx.Done():
 			cmd.Process.Signal(syscall.SIGTERM)
 			<-ended
@@ -140,13 +136,6 @@ func (n *Node) awaitAdaptor(ctx context.Context, cmd *exec.Cmd, ended <-chan err
 		}
 	}
 	return nil
-}
-
-func errOr(err error, text string) error {
-	if err == nil {
-		return errors.New(text)
-	}
-	return err
 }
 
 // logTail returns the last lines of the log after the offset start, for an error.
@@ -197,16 +186,11 @@ func (n *Node) StopIfUnused(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range pods {
-		if p.Live() {
-			return nil
-		}
-	}
-	if err := n.stopDaemons(ctx); err != nil {
-		return err
-	}
-	if len(pods) > 0 {
+	if slices.ContainsFunc(pods, (*record.Pod).Live) {
 		return nil
+	}
+	if err := n.stopDaemons(ctx); err != nil || len(pods) > 0 {
+		return err
 	}
 	return n.removeRoot()
 }
@@ -218,11 +202,7 @@ func (n *Node) stopDaemons(ctx context.Context) error {
 	if err := errors.Join(d.Adaptor.Stop(15*time.Second), d.Relay.Stop(15*time.Second)); err != nil {
 		return err
 	}
-	var errs []error
-	for _, name := range []string{"hypervisor.sock", "relay.sock", "adaptor.json"} {
-		errs = append(errs, removeIfThere(filepath.Join(n.Root, name)))
-	}
-	return errors.Join(errs...)
+	return errors.Join(removeIfThere(n.Socket()), removeIfThere(n.relaySocket()), removeIfThere(n.adaptorPath()))
 }
 
 // removeRoot removes the files that this package made. It leaves others, for instance

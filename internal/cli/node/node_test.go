@@ -12,8 +12,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func testContext(t *testing.T) context.Context {
@@ -127,30 +125,5 @@ func TestStopIfUnusedStopsOnlyWhatWasStartedHere(t *testing.T) {
 	}
 	if _, err := os.Stat(n.Root); !os.IsNotExist(err) {
 		t.Error("the root folder is left")
-	}
-}
-
-func TestResolvConf(t *testing.T) {
-	write := func(text string) string {
-		path := filepath.Join(t.TempDir(), "resolv.conf")
-		os.WriteFile(path, []byte(text), 0o600)
-		return path
-	}
-	stub := write("# stub\nnameserver 127.0.0.53\noptions edns0\nsearch example.org\n")
-	real := write("nameserver 192.0.2.1\nnameserver 2001:db8::1\nsearch example.org\n")
-	for _, test := range []struct {
-		files []string
-		want  []string
-		hint  string
-	}{
-		{[]string{real}, []string{"nameserver 192.0.2.1", "nameserver 2001:db8::1", "search example.org"}, ""},
-		{[]string{stub, real}, []string{"nameserver 192.0.2.1", "nameserver 2001:db8::1", "search example.org"}, ""},
-		{[]string{stub}, []string{"options edns0", "search example.org"}, "127.0.0.53"},
-		{[]string{"/nonexistent"}, nil, "--dns"},
-	} {
-		lines, hint := ResolvConf(test.files...)
-		if diff := cmp.Diff(test.want, lines); diff != "" || !strings.Contains(hint, test.hint) || test.hint == "" && hint != "" {
-			t.Errorf("%v: %s, hint %q", test.files, diff, hint)
-		}
 	}
 }

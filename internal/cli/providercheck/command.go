@@ -117,16 +117,12 @@ func (a *app) bind(cmd *cobra.Command) {
 	cmd.MarkFlagFilename("plugin")
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("run", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return checkNames(conformance.Checks()), cobra.ShellCompDirectiveNoFileComp
+		var names []string
+		for _, check := range conformance.Checks() {
+			names = append(names, check.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
 	})
-}
-
-func checkNames(checks []conformance.Check) []string {
-	var names []string
-	for _, check := range checks {
-		names = append(names, check.Name)
-	}
-	return names
 }
 
 func (a *app) run(ctx context.Context, stdout io.Writer) error {
@@ -135,7 +131,11 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	if a.list {
-		return a.writeList(stdout, checks)
+		var rows []checkreport.Check
+		for _, check := range checks {
+			rows = append(rows, checkreport.Check{Name: check.Name, Contract: check.Contract})
+		}
+		return checkreport.WriteList(stdout, a.format, rows)
 	}
 	if a.timeout > 0 {
 		var cancel context.CancelFunc
@@ -155,7 +155,10 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return errors.Join(program.UsageError(err), report.Abandon())
 	}
-	results := conformance.ExecuteWith(ctx, options(report), checks, subjects.open)
+	results := conformance.ExecuteWith(ctx, conformance.Options{
+		Started: func(check conformance.Check, number, of int) { report.Started(check.Name, number, of) },
+		Ended:   report.Ended,
+	}, checks, subjects.open)
 	return errors.Join(report.End(subjects.name, results), subjects.close(), a.compare(stdout))
 }
 
@@ -180,20 +183,4 @@ func (a *app) chosen() ([]conformance.Check, error) {
 		return nil, program.Usagef("--vcpus and --memory must not be negative")
 	}
 	return checkreport.Choose("provider-check", a.only, conformance.Checks(), func(c conformance.Check) string { return c.Name })
-}
-
-// options show what runs, and in text each result as it comes.
-func options(r *checkreport.Report) conformance.Options {
-	return conformance.Options{
-		Started: func(check conformance.Check, number, of int) { r.Started(check.Name, number, of) },
-		Ended:   r.Ended,
-	}
-}
-
-func (a *app) writeList(w io.Writer, checks []conformance.Check) error {
-	var rows []checkreport.Check
-	for _, check := range checks {
-		rows = append(rows, checkreport.Check{Name: check.Name, Contract: check.Contract})
-	}
-	return checkreport.WriteList(w, a.format, rows)
 }

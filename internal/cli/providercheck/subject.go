@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,10 +105,7 @@ func (a *app) load(ctx context.Context, which string, set []string) (*host, erro
 	client := fmt.Sprintf("provider-check-%d-%s", os.Getpid(), which)
 	overlay := map[string]string{}
 	if a.recorder != nil {
-		for _, line := range a.recorder.Env() {
-			name, value, _ := strings.Cut(line, "=")
-			overlay[name] = value
-		}
+		maps.Copy(overlay, a.recorder.Env())
 	}
 	getenv := func(name string) string {
 		if value, ok := overlay[name]; ok {
@@ -144,7 +142,8 @@ func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) s
 	overlay[plugin.FolderVariable] = ""
 	overlay[plugin.EnableVariable], overlay[plugin.PathVariable], overlay[plugin.HashVariable] = "true", path, sum
 	name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), ".so"), plugin.ProgramPrefix)
-	loaded, err := plugin.Load(ctx, plugin.Options{Name: name, Getenv: getenv, Client: client, Log: a.log()})
+	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})) // of the plugin
+	loaded, err := plugin.Load(ctx, plugin.Options{Name: name, Getenv: getenv, Client: client, Log: log})
 	if err != nil {
 		return nil, fmt.Errorf("--plugin: %w", err)
 	}
@@ -156,11 +155,6 @@ func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) s
 		cloud = c.Fresh()
 	}
 	return &host{loaded.Name, cloud, []io.Closer{loaded}}, nil
-}
-
-// log returns a logger that shows a plugin's warnings and errors.
-func (a *app) log() *slog.Logger {
-	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 func sumOf(path string) (string, error) {

@@ -16,7 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/cli/procid"
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
+	"github.com/outrigger/outrigger/internal/procid"
 )
 
 // Status is where a pod is in its life.
@@ -86,38 +87,14 @@ func (s Store) path(id string) string { return filepath.Join(s.Dir, id+".json") 
 
 // Save writes a record durably.
 func (s Store) Save(p *Pod) error {
-	data, err := json.MarshalIndent(p, "", "  ")
+	err := os.MkdirAll(s.Dir, 0o700)
+	if err == nil {
+		err = statefile.Write(s.path(p.ID), p)
+	}
 	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-		return fmt.Errorf("record of pod %s: %w", p.Name, err)
-	}
-	if err := replaceFile(s.path(p.ID), data); err != nil {
 		return fmt.Errorf("record of pod %s: %w", p.Name, err)
 	}
 	return nil
-}
-
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }
 
 // Delete forgets a pod and its log. An unknown one is success.

@@ -64,11 +64,6 @@ type Options struct {
 	Keychain authn.Keychain
 }
 
-// Local reports whether the reference names an image of this host.
-func Local(ref string) bool {
-	return strings.HasPrefix(ref, prefixOCI) || strings.HasPrefix(ref, prefixArchive)
-}
-
 // Open resolves an image reference: one of a registry, oci:DIR[:TAG|@DIGEST]
 // or docker-archive:FILE[:TAG]. Layers are not read.
 func Open(ctx context.Context, ref string, opts Options) (*Image, error) {
@@ -133,7 +128,15 @@ func openRemote(ctx context.Context, text string, platform v1.Platform, keys aut
 	if err != nil {
 		return nil, "", fmt.Errorf("asking its registry: %w", err)
 	}
-	img, err := imageOf(descriptor, platform)
+	var img v1.Image
+	if descriptor.MediaType.IsIndex() {
+		var index v1.ImageIndex
+		if index, err = descriptor.ImageIndex(); err == nil {
+			img, err = pick(index, "", platform)
+		}
+	} else {
+		img, err = descriptor.Image()
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("asking its registry: %w", err)
 	}
@@ -142,26 +145,10 @@ func openRemote(ctx context.Context, text string, platform v1.Platform, keys aut
 		return nil, "", err
 	}
 	pinned := ref.Context().Name() + "@" + digest.String()
-	if hasCredentials(ctx, keys, ref) {
+	if auth, err := authn.Resolve(ctx, keys, ref.Context()); err == nil && auth != authn.Anonymous {
 		pinned = "" // the guest has none, so this host passes the image on
 	}
 	return img, pinned, nil
-}
-
-func imageOf(descriptor *remote.Descriptor, platform v1.Platform) (v1.Image, error) {
-	if !descriptor.MediaType.IsIndex() {
-		return descriptor.Image()
-	}
-	index, err := descriptor.ImageIndex()
-	if err != nil {
-		return nil, err
-	}
-	return pick(index, "", platform)
-}
-
-func hasCredentials(ctx context.Context, keys authn.Keychain, ref name.Reference) bool {
-	auth, err := authn.Resolve(ctx, keys, ref.Context())
-	return err == nil && auth != authn.Anonymous
 }
 
 func openArchive(text string) (v1.Image, error) {

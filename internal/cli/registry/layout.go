@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -94,17 +95,11 @@ func isImageFor(d v1.Descriptor, want v1.Platform) bool {
 func describe(list []v1.Descriptor) string {
 	var names []string
 	for _, d := range list {
-		text := d.Annotations[refName]
-		if text == "" {
-			text = d.Digest.String()
-		}
+		text := cmp.Or(d.Annotations[refName], d.Digest.String())
 		if d.Platform != nil {
 			text += " (" + d.Platform.String() + ")"
 		}
 		names = append(names, text)
 	}
-	if len(names) == 0 {
-		return "nothing"
-	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "nothing")
 }

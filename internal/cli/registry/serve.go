@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // repository is the name under which the one image is served.
@@ -35,6 +33,10 @@ type Server struct {
 type blob struct {
 	size int64
 	open func() (io.ReadCloser, error)
+}
+
+func inMemory(data []byte) blob {
+	return blob{int64(len(data)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
 // Serve listens on a free port of one address of this host, the one at which
@@ -80,22 +82,16 @@ func (s *Server) load() error {
 	if err != nil {
 		return err
 	}
-	s.blobs[manifest.Config.Digest.String()] = blob{int64(len(config)), func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(config)), nil
-	}}
+	s.blobs[manifest.Config.Digest.String()] = inMemory(config)
 	layers, err := img.Layers()
 	if err != nil {
 		return err
 	}
-	return s.addLayers(layers, manifest.Layers)
-}
-
-func (s *Server) addLayers(layers []v1.Layer, described []v1.Descriptor) error {
-	if len(layers) != len(described) {
+	if len(layers) != len(manifest.Layers) {
 		return errors.New("its manifest does not fit its layers")
 	}
 	for i, layer := range layers {
-		s.blobs[described[i].Digest.String()] = blob{described[i].Size, layer.Compressed}
+		s.blobs[manifest.Layers[i].Digest.String()] = blob{manifest.Layers[i].Size, layer.Compressed}
 	}
 	return nil
 }
@@ -113,9 +109,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind, digest, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"+repository+"/"), "/")
 	switch {
 	case ok && kind == "manifests" && digest == s.image.Digest.String():
-		s.send(w, r, digest, s.mediaType, blob{int64(len(s.manifest)), func() (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(s.manifest)), nil
-		}})
+		s.send(w, r, digest, s.mediaType, inMemory(s.manifest))
 	case ok && kind == "blobs" && s.blobs[digest].open != nil:
 		s.send(w, r, digest, "application/octet-stream", s.blobs[digest])
 	default:

@@ -91,7 +91,7 @@ func newMachine(t *testing.T, dir, image string) *machine {
 func (m *machine) holdBridge(t *testing.T, cfg qemu.Config) {
 	t.Helper()
 	network, err := localnet.Open(localnet.Config{
-		Bridge: cfg.Bridge, Subnets: []netip.Prefix{cfg.Subnet.Prefix}, MTU: cfg.MTU, StateDir: filepath.Join(cfg.StateDir, "net"), NAT: true,
+		Bridge: cfg.Bridge, Subnets: []netip.Prefix{cfg.Subnet.Prefix}, MTU: cfg.MTU, StateDir: filepath.Join(cfg.StateDir, "net"),
 	})
 	if err != nil {
 		t.Fatal(err)

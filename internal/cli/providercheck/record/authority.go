@@ -13,27 +13,25 @@ import (
 	"math/big"
 	"net"
 	"os"
-	"sync"
 	"time"
 )
 
-// authority signs the certificates of hosts. Its key is in memory alone.
+// authority signs the certificates of hosts. Its key, and the one of all hosts, are in memory alone.
 type authority struct {
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-
-	mu     sync.Mutex
-	leaves map[string]*tls.Certificate
+	key, hosts *ecdsa.PrivateKey
+	cert       *x509.Certificate
 }
 
 // newAuthority writes its certificate and those that the system trusts to a file.
-func newAuthority(file string) (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
+func newAuthority(file string) (a *authority, err error) {
+	a = &authority{}
+	for _, key := range []**ecdsa.PrivateKey{&a.key, &a.hosts} {
+		if *key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			return nil, err
+		}
 	}
-	a := &authority{key: key, leaves: map[string]*tls.Certificate{}}
-	der, err := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "provider-check --record"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, key)
+	of := &x509.Certificate{Subject: pkix.Name{CommonName: "provider-check --record"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := a.sign(of, of, a.key)
 	if err != nil {
 		return nil, err
 	}
@@ -56,34 +54,18 @@ func (a *authority) sign(of *x509.Certificate, by *x509.Certificate, key *ecdsa.
 		return nil, err
 	}
 	of.SerialNumber, of.NotBefore, of.NotAfter = serial, time.Now().Add(-time.Hour), time.Now().AddDate(0, 0, 7)
-	if by == nil {
-		by = of
-	}
 	return x509.CreateCertificate(rand.Reader, of, by, &key.PublicKey, a.key)
 }
 
 func (a *authority) leaf(host string) (*tls.Certificate, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if known := a.leaves[host]; known != nil {
-		return known, nil
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
 	of := &x509.Certificate{Subject: pkix.Name{CommonName: host}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, KeyUsage: x509.KeyUsageDigitalSignature}
 	if ip := net.ParseIP(host); ip != nil {
 		of.IPAddresses = []net.IP{ip}
 	} else {
 		of.DNSNames = []string{host}
 	}
-	der, err := a.sign(of, a.cert, key)
-	if err != nil {
-		return nil, err
-	}
-	a.leaves[host] = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	return a.leaves[host], nil
+	der, err := a.sign(of, a.cert, a.hosts)
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.hosts}, err
 }
 
 // wrap speaks TLS as the host.

@@ -44,7 +44,7 @@ type Exchange struct {
 // Recorder is a proxy that is running.
 type Recorder struct {
 	authority *authority
-	env       []string
+	env       map[string]string
 	server    *http.Server
 	forward   *httputil.ReverseProxy
 
@@ -103,7 +103,7 @@ func (r *Recorder) listen(dir string) (err error) {
 		return err
 	}
 	at := "http://" + listener.Addr().String()
-	r.env = []string{"HTTPS_PROXY=" + at, "HTTP_PROXY=" + at, "https_proxy=" + at, "http_proxy=" + at, "SSL_CERT_FILE=" + bundle}
+	r.env = map[string]string{"HTTPS_PROXY": at, "HTTP_PROXY": at, "https_proxy": at, "http_proxy": at, "SSL_CERT_FILE": bundle}
 	r.server = &http.Server{Handler: http.HandlerFunc(r.serve), ReadHeaderTimeout: time.Minute}
 	go r.server.Serve(listener)
 	return nil
@@ -117,7 +117,7 @@ func (r *Recorder) Hide(secrets ...string) {
 }
 
 // Env returns the variables that lead a provider's process through the proxy.
-func (r *Recorder) Env() []string { return r.env }
+func (r *Recorder) Env() map[string]string { return r.env }
 
 // Close ends the proxy and the file.
 func (r *Recorder) Close() error { return errors.Join(r.server.Close(), r.file.Close()) }

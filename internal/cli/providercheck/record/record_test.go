@@ -22,11 +22,7 @@ import (
 // through is a client that goes as Env says.
 func through(t *testing.T, r *Recorder) *http.Client {
 	t.Helper()
-	vars := map[string]string{}
-	for _, line := range r.Env() {
-		name, value, _ := strings.Cut(line, "=")
-		vars[name] = value
-	}
+	vars := r.Env()
 	proxy, err := url.Parse(vars["HTTPS_PROXY"])
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func listCommand() *cobra.Command {
 				all = append(all, describe(b))
 			}
 			if output == "json" {
-				return commandline.WriteJSON(cmd.OutOrStdout(), all)
+				return program.WriteJSON(cmd.OutOrStdout(), all)
 			}
 			return writeTable(cmd.OutOrStdout(), all)
 		},
@@ -117,7 +117,7 @@ annotation ccm.outrigger.dev/base names; there are
 				return program.UsageError(err)
 			}
 			if output == "json" {
-				return commandline.WriteJSON(cmd.OutOrStdout(), files)
+				return program.WriteJSON(cmd.OutOrStdout(), files)
 			}
 			for _, f := range files {
 				fmt.Fprintf(cmd.OutOrStdout(), "# %s\n%s\n", f.Name, strings.TrimSpace(f.Text)+"\n")

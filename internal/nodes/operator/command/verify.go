@@ -117,7 +117,7 @@ func (v *verification) report(out io.Writer, all []verified) error {
 		}
 	}
 	if v.output == "json" {
-		return errors.Join(err, commandline.WriteJSON(out, all))
+		return errors.Join(err, program.WriteJSON(out, all))
 	}
 	for _, r := range all {
 		r.write(out)
@@ -151,7 +151,7 @@ func (r verified) write(out io.Writer) {
 
 func (v *verification) writeRules(out io.Writer) error {
 	if v.output == "json" {
-		return commandline.WriteJSON(out, lint.Rules())
+		return program.WriteJSON(out, lint.Rules())
 	}
 	for _, r := range lint.Rules() {
 		fmt.Fprintf(out, "%2d %s\n     %s\n     To keep it: %s.\n", r.Number, r.Name, r.Sentence, r.Fix)

@@ -6,12 +6,16 @@ package procid
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // ID is one process of one boot. The zero ID is not a process.
@@ -39,11 +43,14 @@ func Of(pid int) (ID, error) {
 	if err != nil {
 		return ID{}, err
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ID{}, err
-	}
-	return ID{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}, nil
+	boot, err := Boot()
+	return ID{PID: pid, Start: start, Boot: boot}, err
+}
+
+// Boot returns the id that the kernel has given to this boot of the machine.
+func Boot() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), err
 }
 
 // Alive reports whether the process still runs; a zombie does not.
@@ -51,16 +58,16 @@ func (id ID) Alive() bool {
 	if id.PID <= 0 {
 		return false
 	}
-	now, err := Of(id.PID)
-	if err != nil || now != id {
+	boot, err := Boot()
+	if err != nil || boot != id.Boot {
 		return false
 	}
-	_, state, err := stat(id.PID)
-	return err == nil && state != 'Z' && state != 'X'
+	start, state, err := stat(id.PID)
+	return err == nil && start == id.Start && state != 'Z' && state != 'X'
 }
 
-// Signal signals the process if it is still the same. The pidfd closes the gap
-// between looking and signalling.
+// Signal signals the process if it is still the same; it is os.ErrProcessDone if not.
+// The pidfd closes the gap between looking and signalling.
 func (id ID) Signal(sig syscall.Signal) error {
 	p, err := os.FindProcess(id.PID)
 	if err != nil {
@@ -76,29 +83,41 @@ func (id ID) Signal(sig syscall.Signal) error {
 // Stop asks the process to end, kills it after the grace period, and returns
 // when it is gone. A process that is gone already is success.
 func (id ID) Stop(grace time.Duration) error {
-	if err := id.Signal(syscall.SIGTERM); err != nil {
+	if err := id.Signal(syscall.SIGTERM); err != nil || id.WaitGone(grace) {
 		return nil
 	}
-	if id.WaitGone(grace) {
-		return nil
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if id.Kill(ctx) != nil {
+		return fmt.Errorf("process %d does not end, not even by SIGKILL", id.PID)
 	}
-	id.Signal(syscall.SIGKILL)
-	if id.WaitGone(10 * time.Second) {
-		return nil
+	return nil
+}
+
+// Kill ends the process at once and returns when it is gone.
+func (id ID) Kill(ctx context.Context) error {
+	if err := id.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill process %d: %w", id.PID, err)
 	}
-	return fmt.Errorf("process %d does not end, not even by SIGKILL", id.PID)
+	return id.Wait(ctx)
+}
+
+// Wait returns when the process is gone, or the cause of ctx's end.
+func (id ID) Wait(ctx context.Context) error {
+	const often = 2 * time.Millisecond
+	for id.Alive() {
+		if err := poll.Sleep(ctx, often); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WaitGone reports whether the process ended within d.
 func (id ID) WaitGone(d time.Duration) bool {
-	for end := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
-		if !id.Alive() {
-			return true
-		}
-		if time.Now().After(end) {
-			return false
-		}
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return id.Wait(ctx) == nil
 }
 
 func stat(pid int) (start uint64, state byte, err error) {
@@ -107,9 +126,8 @@ func stat(pid int) (start uint64, state byte, err error) {
 		return 0, 0, err
 	}
 	// The command in brackets may contain anything, brackets too.
-	_, rest, ok := bytes.Cut(data[bytes.LastIndexByte(data, ')')+1:], []byte(" "))
-	fields := bytes.Fields(rest)
-	if !ok || len(fields) < 20 {
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	if len(fields) < 20 {
 		return 0, 0, fmt.Errorf("/proc/%d/stat: unknown format", pid)
 	}
 	start, err = strconv.ParseUint(string(fields[19]), 10, 64)
