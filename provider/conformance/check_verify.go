@@ -10,7 +10,7 @@ import (
 
 func (r *run) verify() error {
 	r.Helper()
-	return r.do("ConfigVerifier", func(context.Context) error { return r.provider.ConfigVerifier() })
+	return r.do("ConfigVerifier", func(ctx context.Context) error { return provider.VerifyConfig(ctx, r.provider) })
 }
 
 func checkVerify(r *run) {
@@ -46,7 +46,7 @@ func checkVerifyRepeated(r *run) {
 			r.Fatalf("ConfigVerifier, called again: %v", err)
 		}
 	}
-	for _, err := range r.atOnce("ConfigVerifier", func(context.Context) error { return r.provider.ConfigVerifier() }) {
+	for _, err := range r.atOnce("ConfigVerifier", func(ctx context.Context) error { return provider.VerifyConfig(ctx, r.provider) }) {
 		r.Errorf("ConfigVerifier, called %d times at once: %v", racers, err)
 	}
 }
@@ -66,7 +66,7 @@ func checkTeardownThenCalls(r *run) {
 	ctx, cancel := r.callContext()
 	defer cancel()
 	r.callAll(ctx, closed)
-	r.ends(ctx, "ConfigVerifier", func() { closed.ConfigVerifier() })
+	r.ends(ctx, "ConfigVerifier", func() { provider.VerifyConfig(ctx, closed) })
 	r.provider = next
 }
 

@@ -100,6 +100,10 @@
 //     tried again, and its class says so.
 //   - cancel-delete: A deletion that was cut short can be repeated.
 //   - cancel-power: PowerOff and PowerOn that were cut short can be repeated.
+//   - cancel-open: NewProviderContext returns soon after its context ends.
+//   - cancel-verify: VerifyConfig returns soon after its context ends, and can
+//     be repeated.
+//   - cancel-teardown: TeardownContext returns soon after its context ends.
 //   - delete: DeleteInstance removes an instance and everything that belongs to
 //     it.
 //   - delete-repeated: Deleting what is being deleted or does not exist any

@@ -36,7 +36,8 @@ type run struct {
 
 func newRun(t T, subject Subject) *run {
 	subject.complete()
-	r := &run{T: t, subject: subject, provider: subject.Provider, open: []provider.Provider{subject.Provider}}
+	r := &run{T: t, subject: subject, provider: subject.checked(subject.Provider)}
+	r.open = []provider.Provider{r.provider}
 	r.owner = maps.Clone(subject.Tags)
 	if r.owner == nil {
 		r.owner = map[string]string{}
@@ -261,7 +262,7 @@ func (r *run) do(what string, f func(context.Context) error) error {
 // reopen opens another provider for the same cloud.
 func (r *run) reopen() provider.Provider {
 	r.Helper()
-	p := r.subject.Reopen()
+	p := r.subject.checked(r.subject.Reopen())
 	if p == nil {
 		r.Fatalf("Subject.Reopen answered no provider")
 	}
@@ -273,7 +274,7 @@ func (r *run) reopen() provider.Provider {
 func (r *run) teardown(p provider.Provider) {
 	r.Helper()
 	r.open = slices.DeleteFunc(r.open, func(other provider.Provider) bool { return other == p })
-	if err := r.do("Teardown", func(context.Context) error { return p.Teardown() }); err != nil {
+	if err := r.do("Teardown", func(ctx context.Context) error { return provider.Teardown(ctx, p) }); err != nil {
 		r.Errorf("Teardown: %v", err)
 	}
 }

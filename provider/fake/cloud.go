@@ -184,9 +184,12 @@ func (c *Cloud) Teardown() error {
 	return nil
 }
 
-// ConfigVerifier finds nothing wrong unless the script says so.
-func (c *Cloud) ConfigVerifier() error {
-	fault, err := c.begin(context.Background(), OpVerify)
+// ConfigVerifier implements provider.Provider.
+func (c *Cloud) ConfigVerifier() error { return c.VerifyConfig(context.Background()) }
+
+// VerifyConfig finds nothing wrong unless the script says so.
+func (c *Cloud) VerifyConfig(ctx context.Context) error {
+	fault, err := c.begin(ctx, OpVerify)
 	if err != nil {
 		return err
 	}

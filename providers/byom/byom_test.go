@@ -110,7 +110,7 @@ func TestConformance(t *testing.T) {
 				}
 				return f.UserData(i.IPs[0])
 			},
-		}.Checked()
+		}
 	})
 	f.wantNothing(t)
 }

@@ -79,7 +79,7 @@ func TestConformance(t *testing.T) {
 						},
 					},
 					ReadUserData: func(_ context.Context, id string) (string, error) { return e.ReadFile(id, "/media/cidata/user-data") },
-				}.Checked()
+				}
 			})
 			wantNothing(t, e)
 		})

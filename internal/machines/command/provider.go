@@ -91,7 +91,7 @@ func (o opener) open(ctx context.Context, name string) (*cloud, error) {
 	if c.loaded, err = plugin.Load(ctx, plugin.Options{Name: name, Getenv: getenv, Log: o.logger}); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.source, err)
 	}
-	if err := errors.Join(c.configure(own), c.configureDomains(o.settings)); err != nil {
+	if err := errors.Join(c.configure(ctx, own), c.configureDomains(ctx, o.settings)); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
@@ -139,15 +139,15 @@ func apart(own map[string]string, getenv func(string) string) func(string) strin
 	}
 }
 
-func (c *cloud) configure(own map[string]string) (err error) {
+func (c *cloud) configure(ctx context.Context, own map[string]string) (err error) {
 	if own != nil {
-		c.any, err = c.fresh(own, plugin.FolderVariable, plugin.EnableVariable, plugin.PathVariable, plugin.HashVariable)
+		c.any, err = c.fresh(ctx, own, plugin.FolderVariable, plugin.EnableVariable, plugin.PathVariable, plugin.HashVariable)
 	} else {
 		f := flag.NewFlagSet(c.loaded.Name, flag.ContinueOnError)
 		f.SetOutput(io.Discard)
 		c.loaded.Cloud.ParseCmd(f) // some managers need it before the environment
 		c.loaded.Cloud.LoadEnv()
-		c.any, err = c.loaded.Cloud.NewProvider()
+		c.any, err = plugin.Open(ctx, c.loaded.Cloud)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: provider %s: %w", c.source, c.name, err)
@@ -155,13 +155,13 @@ func (c *cloud) configure(own map[string]string) (err error) {
 	return nil
 }
 
-func (c *cloud) configureDomains(s *settings) error {
+func (c *cloud) configureDomains(ctx context.Context, s *settings) error {
 	for name, file := range s.domains[c.name] {
 		own, err := variables.Read(file)
 		if err != nil {
 			err = program.UsageError(err)
 		} else {
-			c.domains[name], err = c.fresh(own)
+			c.domains[name], err = c.fresh(ctx, own)
 		}
 		if err != nil {
 			delete(c.domains, name)
@@ -174,7 +174,7 @@ func (c *cloud) configureDomains(s *settings) error {
 // fresh makes a provider of settings by their variables; missing ones are taken from
 // those that apply to no particular failure domain. Variables that are not settings of
 // the provider, and not in others, are refused.
-func (c *cloud) fresh(own map[string]string, others ...string) (provider.Provider, error) {
+func (c *cloud) fresh(ctx context.Context, own map[string]string, others ...string) (provider.Provider, error) {
 	configurable, ok := c.loaded.Cloud.(config.Configurable)
 	if !ok {
 		return nil, program.Usagef("provider %s can only be configured once, by the environment: build its manager with provider/config.New", c.name)
@@ -198,16 +198,16 @@ func (c *cloud) fresh(own map[string]string, others ...string) (provider.Provide
 	}
 	fresh := configurable.Fresh()
 	fresh.Set(values)
-	return fresh.NewProvider()
+	return plugin.Open(ctx, fresh)
 }
 
 func (c *cloud) close() error {
 	var errs []error
 	if c.any != nil {
-		errs = append(errs, c.any.Teardown())
+		errs = append(errs, provider.Teardown(context.Background(), c.any))
 	}
 	for _, p := range c.domains {
-		errs = append(errs, p.Teardown())
+		errs = append(errs, provider.Teardown(context.Background(), p))
 	}
 	return errors.Join(append(errs, c.loaded.Close())...)
 }

@@ -19,13 +19,9 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
-// How long the methods that have no context may take.
-const (
-	// VerifyTimeout is for ConfigVerifier, which asks the cloud several things.
-	VerifyTimeout = 2 * time.Minute
-	// TeardownTimeout is for Teardown.
-	TeardownTimeout = 10 * time.Second
-)
+// VerifyTimeout is how long ConfigVerifier may take, which asks the cloud several
+// things.
+const VerifyTimeout = 2 * time.Minute
 
 // remote is a provider in a plugin.
 type remote struct {
@@ -43,6 +39,8 @@ var (
 	_ provider.PowerController    = (*remote)(nil)
 	_ provider.InstanceTypeLister = (*remote)(nil)
 	_ provider.NodeAddresser      = (*remote)(nil)
+	_ provider.ContextVerifier    = (*remote)(nil)
+	_ provider.ContextCloser      = (*remote)(nil)
 
 	_ provider.LoadBalancerController = (*remote)(nil)
 )
@@ -55,8 +53,10 @@ func NewProvider(conn grpc.ClientConnInterface, configuration string, capabiliti
 	return &remote{newClient(conn, options), configuration, slices.Clone(capabilities)}
 }
 
-// HasCapability implements provider.Limited.
-func (r *remote) HasCapability(c provider.Capability) bool { return slices.Contains(r.capabilities, c) }
+// HasCapability implements provider.Limited. Calls of gRPC always have a context.
+func (r *remote) HasCapability(c provider.Capability) bool {
+	return c == provider.CapabilityVerifyContext || c == provider.CapabilityCloseContext || slices.Contains(r.capabilities, c)
+}
 
 func (r *remote) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	userData, err := userdata.Generate(cloudConfig)
@@ -109,17 +109,21 @@ func (r *remote) DeleteInstance(ctx context.Context, instanceID string) error {
 	return err
 }
 
-// Teardown releases the configuration in the plugin within [TeardownTimeout].
-func (r *remote) Teardown() error {
-	ctx, cancel := context.WithTimeout(context.Background(), TeardownTimeout)
-	defer cancel()
+// Teardown implements provider.Provider.
+func (r *remote) Teardown() error { return provider.Teardown(context.Background(), r) }
+
+// TeardownContext releases the configuration in the plugin.
+func (r *remote) TeardownContext(ctx context.Context) error {
 	_, err := call(ctx, r.client, "Teardown", r.rpc.Teardown, &pluginpb.TeardownRequest{Configuration: r.configuration})
 	return err
 }
 
-// ConfigVerifier verifies within [VerifyTimeout].
-func (r *remote) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), VerifyTimeout)
+// ConfigVerifier implements provider.Provider.
+func (r *remote) ConfigVerifier() error { return r.VerifyConfig(context.Background()) }
+
+// VerifyConfig verifies within [VerifyTimeout].
+func (r *remote) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, VerifyTimeout)
 	defer cancel()
 	_, err := call(ctx, r.client, "VerifyConfig", r.rpc.VerifyConfig, &pluginpb.VerifyConfigRequest{Configuration: r.configuration})
 	return err

@@ -75,9 +75,9 @@ func (s *Server) Register(registrar grpc.ServiceRegistrar) {
 }
 
 // Close refuses new calls and tears all providers down once the calls to them
-// have ended, within [TeardownTimeout].
+// have ended, within [provider.TeardownTimeout].
 func (s *Server) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), TeardownTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), provider.TeardownTimeout)
 	defer cancel()
 	return s.sessions.close(ctx)
 }
@@ -102,35 +102,13 @@ func (s *Server) Configure(ctx context.Context, request *pluginpb.ConfigureReque
 
 // Teardown implements pluginpb.ProviderServer.
 func (s *Server) Teardown(ctx context.Context, request *pluginpb.TeardownRequest) (*pluginpb.TeardownResponse, error) {
-	if err := s.sessions.teardown(ctx, request.Configuration); err != nil {
-		return nil, toStatus(ctx, err, nil)
-	}
-	return &pluginpb.TeardownResponse{}, nil
+	return &pluginpb.TeardownResponse{}, statusOf(ctx, s.sessions.teardown(ctx, request.Configuration))
 }
 
 // VerifyConfig implements pluginpb.ProviderServer.
 func (s *Server) VerifyConfig(ctx context.Context, request *pluginpb.VerifyConfigRequest) (*pluginpb.VerifyConfigResponse, error) {
-	session, err := s.sessions.enter(request.Configuration)
-	if err != nil {
-		return nil, toStatus(ctx, err, nil)
-	}
-	verified := make(chan error, 1)
-	go func() { // ConfigVerifier has no context
-		defer session.leave()
-		verified <- func() (err error) {
-			defer session.recovered("ConfigVerifier", &err)
-			return session.provider.ConfigVerifier()
-		}()
-	}()
-	select {
-	case err = <-verified:
-	case <-ctx.Done():
-		err = fmt.Errorf("%w: ConfigVerifier has not returned: %w", provider.ErrUnavailable, context.Cause(ctx))
-	}
-	if err != nil {
-		return nil, toStatus(ctx, err, nil)
-	}
-	return &pluginpb.VerifyConfigResponse{}, nil
+	err := s.with("ConfigVerifier", request, func(session *session) error { return provider.VerifyConfig(ctx, session.provider) })
+	return &pluginpb.VerifyConfigResponse{}, statusOf(ctx, err)
 }
 
 // CreateInstance implements pluginpb.ProviderServer.

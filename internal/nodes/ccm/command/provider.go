@@ -35,7 +35,7 @@ func (o *opened) close() error {
 	}
 	var err error
 	if o.provider != nil {
-		err = o.provider.Teardown()
+		err = provider.Teardown(context.Background(), o.provider)
 	}
 	return errors.Join(err, o.loaded.Close())
 }
@@ -51,7 +51,7 @@ func openCloud(ctx context.Context, s *settings, getenv func(string) string, log
 		return nil, fmt.Errorf("--cloud-provider %s: %w", asked, err)
 	}
 	o := &opened{loaded: loaded}
-	if o.provider, err = configured(loaded, s, getenv); err == nil {
+	if o.provider, err = configured(ctx, loaded, s, getenv); err == nil {
 		o.cloud, err = ccm.New(o.options(s, asked, logger))
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (o *opened) options(s *settings, name string, logger *slog.Logger) ccm.Opti
 // configured opens the provider by its variables, which are in the file of
 // --cloud-config or in the environment. None of them is a flag: arguments are
 // seen by everybody.
-func configured(loaded *plugin.Loaded, s *settings, getenv func(string) string) (provider.Provider, error) {
+func configured(ctx context.Context, loaded *plugin.Loaded, s *settings, getenv func(string) string) (provider.Provider, error) {
 	if configurable, ok := loaded.Cloud.(config.Configurable); ok {
 		values, err := valuesOf(configurable.Schema(), s.file, getenv)
 		if err != nil {
@@ -86,7 +86,7 @@ func configured(loaded *plugin.Loaded, s *settings, getenv func(string) string) 
 		}
 		fresh := configurable.Fresh()
 		fresh.Set(values)
-		return fresh.NewProvider()
+		return plugin.Open(ctx, fresh)
 	}
 	if len(s.file) > 0 {
 		return nil, program.Usagef("--cloud-config: the provider can only be configured by the environment: build its manager with provider/config.New, or leave %q to it", slices.Sorted(maps.Keys(s.file)))
@@ -95,7 +95,7 @@ func configured(loaded *plugin.Loaded, s *settings, getenv func(string) string) 
 	f.SetOutput(io.Discard)
 	loaded.Cloud.ParseCmd(f) // some managers need it before the environment
 	loaded.Cloud.LoadEnv()
-	return loaded.Cloud.NewProvider()
+	return plugin.Open(ctx, loaded.Cloud)
 }
 
 func valuesOf(schema config.Schema, file map[string]string, getenv func(string) string) (config.Values, error) {

@@ -86,7 +86,7 @@ func (s *slot) configure(ctx context.Context, settings Settings, o *Options) (ch
 	}
 	if s.connected() {
 		if err := probe(ctx, p, o); err != nil {
-			return false, errors.Join(fmt.Errorf("provider %s keeps its former settings since those in %s do not work: %w", s.name, settings.Source, err), p.Teardown())
+			return false, errors.Join(fmt.Errorf("provider %s keeps its former settings since those in %s do not work: %w", s.name, settings.Source, err), provider.Teardown(ctx, p))
 		}
 	}
 	s.values = values
@@ -102,7 +102,7 @@ func open(ctx context.Context, manager config.Configurable, o *Options) (provide
 	if err != nil {
 		return nil, err
 	}
-	return manager.NewProvider()
+	return plugin.Open(ctx, manager)
 }
 
 // probe tries the call that the controller depends on: the list. Only an error
@@ -150,7 +150,7 @@ func (s *slot) settle(c *connection) {
 	if c.retired && c.users == 0 {
 		go func() {
 			defer s.retiring.Done()
-			c.provider.Teardown() // its error is about what nobody uses any more
+			provider.Teardown(context.Background(), c.provider) // its error is about what nobody uses any more
 		}()
 	}
 }
