@@ -107,7 +107,9 @@ type cloud struct {
 	loaded   *plugin.Loaded
 }
 
-func (c *cloud) close() error { return errors.Join(provider.Teardown(context.Background(), c.provider), c.loaded.Close()) }
+func (c *cloud) close() error {
+	return errors.Join(provider.Teardown(context.Background(), c.provider), c.loaded.Close())
+}
 
 // open configures a provider as the cluster does. The error says why the cloud
 // cannot be seen from here.

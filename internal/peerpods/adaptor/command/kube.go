@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor/cluster"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/plugin"
 	providerconfig "github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/plugin"
 )
 
 // identityWait bounds the wait, at start, for each thing that is remembered.
