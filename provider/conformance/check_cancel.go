@@ -116,9 +116,7 @@ func checkCancelDelete(r *run) {
 	}
 	r.mustDelete(instance.ID)
 	r.checkGone(instance.ID)
-	if err := r.poll(r.leaks); err != nil {
-		r.Errorf("left behind after DeleteInstance(%q), which had been cut short before: %v", instance.ID, err)
-	}
+	r.checkLeaks("after DeleteInstance, which had been cut short before")
 }
 
 // checkCancelPower cuts both calls short, and then makes them.

@@ -17,9 +17,7 @@ func checkVerify(r *run) {
 	if err := r.verify(); err != nil {
 		r.Errorf("ConfigVerifier: %v", err)
 	}
-	if err := r.poll(r.leaks); err != nil {
-		r.Errorf("left behind by ConfigVerifier: %v", err)
-	}
+	r.checkLeaks("by ConfigVerifier")
 }
 
 // checkTeardown proves by key that the instance is still there: the same key
@@ -30,12 +28,7 @@ func checkTeardown(r *run) {
 	next := r.reopen()
 	r.teardown(r.provider)
 	r.provider, c.provider = next, next
-	if has[provider.Getter](r) {
-		r.eventually(func() error {
-			_, err := r.get(made.ID)
-			return err
-		})
-	}
+	r.checkFound(made.ID)
 	r.checkSame(made, r.mustDo(c))
 }
 

@@ -2,8 +2,7 @@
 
 package conformance
 
-// Checks returns all checks in the order in which they run. The list in the package's
-// documentation is made from it.
+// Checks returns all checks in the order in which they run.
 func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{

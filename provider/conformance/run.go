@@ -168,21 +168,29 @@ func call[R any](r *run, what string, f func(context.Context) (R, error)) (R, er
 	return callWith(ctx, r, what, f)
 }
 
+// answer is what a call returned.
+type answer[R any] struct {
+	value R
+	err   error
+}
+
+// begin calls f in a goroutine. A panic is an error and fails the check.
+func begin[R any](r *run, what string, f func() (R, error)) <-chan answer[R] {
+	done := make(chan answer[R], 1)
+	go func() {
+		var a answer[R]
+		defer func() { done <- a }()
+		defer r.recovered(what, &a.err)
+		a.value, a.err = f()
+	}()
+	return done
+}
+
 // callWith calls f with ctx. It ends the check if f does not return soon after ctx has
 // ended.
 func callWith[R any](ctx context.Context, r *run, what string, f func(context.Context) (R, error)) (R, error) {
 	r.Helper()
-	type answer struct {
-		value R
-		err   error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		var a answer
-		defer func() { done <- a }()
-		defer r.recovered(what, &a.err)
-		a.value, a.err = f(ctx)
-	}()
+	done := begin(r, what, func() (R, error) { return f(ctx) })
 	select {
 	case a := <-done:
 		return a.value, a.err

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/provider/plugin"
-	"github.com/outrigger/outrigger/provider/plugin/internal/testplugin"
+	"github.com/outrigger/outrigger/test/testplugin"
 )
 
 func TestBuiltIn(t *testing.T) {

@@ -35,13 +35,8 @@ func (c *command) runCheck() error {
 	if err := c.verify(ctx); err != nil {
 		return usagef("the provider cannot be checked: %w", err)
 	}
-	var results []conformance.Result
-	for _, check := range checks {
-		for _, result := range conformance.Execute(ctx, []conformance.Check{check}, c.subject) {
-			results = append(results, result)
-			conformance.WriteResult(c.Stdout, result)
-		}
-	}
+	write := func(result conformance.Result) { conformance.WriteResult(c.Stdout, result) }
+	results := conformance.ExecuteWith(ctx, conformance.Options{Ended: write}, checks, c.subject)
 	summary := conformance.Summarize(results)
 	fmt.Fprintln(c.Stdout, summary)
 	if err := c.writeJUnit(results); err != nil {

@@ -78,7 +78,7 @@ func (r *remote) CreateInstance(ctx context.Context, podName, sandboxID string, 
 		made, _ := instanceFromWire(partial) // its id is what matters
 		return made, err
 	}
-	return r.instance("CreateInstance", answer.Instance)
+	return read(r, "CreateInstance", answer.Instance, instanceFromWire)
 }
 
 // instanceDetail finds the instance that was made anyway.
@@ -91,16 +91,30 @@ func instanceDetail(err error) *pluginpb.Instance {
 	return nil
 }
 
-// instance returns the instance also with an error, so that it can be deleted.
-func (r *remote) instance(method string, m *pluginpb.Instance) (*provider.Instance, error) {
-	instance, err := instanceFromWire(m)
-	if instance == nil && err == nil {
+// read reads a message of a reply. It returns what could be read also with an error, so
+// that it can be deleted.
+func read[M, V any](r *remote, method string, message M, from func(M) (*V, error)) (*V, error) {
+	value, err := from(message)
+	if value == nil && err == nil {
 		err = errors.New("neither an instance nor an error")
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: plugin %s answered %s wrongly: %w", provider.ErrUnknown, r.name, method, err)
 	}
-	return instance, err
+	return value, err
+}
+
+// readAll reads the messages of a list.
+func readAll[M, V any](r *remote, method string, messages []M, from func(M) (*V, error)) ([]V, error) {
+	var list []V
+	for _, m := range messages {
+		value, err := read(r, method, m, from)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, *value)
+	}
+	return list, nil
 }
 
 func (r *remote) DeleteInstance(ctx context.Context, instanceID string) error {
@@ -135,15 +149,7 @@ func (r *remote) ListInstances(ctx context.Context, match map[string]string) ([]
 	if err != nil {
 		return nil, err
 	}
-	var list []provider.Instance
-	for _, m := range answer.Instances {
-		instance, err := r.instance("ListInstances", m)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, *instance)
-	}
-	return list, nil
+	return readAll(r, "ListInstances", answer.Instances, instanceFromWire)
 }
 
 func (r *remote) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
@@ -152,7 +158,7 @@ func (r *remote) GetInstance(ctx context.Context, instanceID string) (*provider.
 	if err != nil {
 		return nil, err
 	}
-	return r.instance("GetInstance", answer.Instance)
+	return read(r, "GetInstance", answer.Instance, instanceFromWire)
 }
 
 func (r *remote) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
@@ -176,11 +182,7 @@ func (r *remote) InstanceTypes(ctx context.Context) ([]provider.InstanceType, er
 	if err != nil {
 		return nil, err
 	}
-	var list []provider.InstanceType
-	for _, m := range answer.Types {
-		list = append(list, typeFromWire(m))
-	}
-	return list, nil
+	return each(answer.Types, typeFromWire), nil
 }
 
 func (r *remote) NodeAddress(ctx context.Context) (netip.Addr, error) {

@@ -55,9 +55,7 @@ func NewServer(o Options) *Server {
 		info:     &pluginpb.GetInfoResponse{ContractVersion: ContractVersion, Name: o.Name, Version: o.Version, Configured: o.Configured != nil},
 		sessions: &sessions{panics: panics, opener: opener{o.Name, o.Cloud, *o.Schema}, byName: map[string]*session{}, opening: map[string]chan struct{}{}},
 	}
-	for _, field := range o.Schema.Fields {
-		s.info.Schema = append(s.info.Schema, fieldToWire(field))
-	}
+	s.info.Schema = each(o.Schema.Fields, fieldToWire)
 	if o.Configured != nil {
 		s.sessions.fixed = newSession(o.Configured, nil, panics)
 	}
@@ -93,11 +91,8 @@ func (s *Server) Configure(ctx context.Context, request *pluginpb.ConfigureReque
 	if err != nil {
 		return nil, toStatus(ctx, err, nil)
 	}
-	response := &pluginpb.ConfigureResponse{}
-	for _, c := range provider.Capabilities(session.provider) {
-		response.Powers = append(response.Powers, string(c))
-	}
-	return response, nil
+	powers := each(provider.Capabilities(session.provider), func(c provider.Capability) string { return string(c) })
+	return &pluginpb.ConfigureResponse{Powers: powers}, nil
 }
 
 // Teardown implements pluginpb.ProviderServer.
