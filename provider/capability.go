@@ -2,12 +2,16 @@
 
 package provider
 
+import "reflect"
+
 // Capability names an optional capability of a [Provider]: an interface of this
-// package that it may implement as well. The values are on the wire of plugins.
+// package that it may implement as well. The values are the interfaces' names, and on
+// the wire of plugins.
 type Capability string
 
-// The capabilities, in the order of this package's documentation. ImageImport is
-// of programs that bring images in; plugins do not say that they have it.
+// The capabilities, in the order of this package's documentation. Plugins do not say
+// that they have the last three: ImageImport is of programs that bring images in, and
+// calls to a plugin always have a context.
 const (
 	CapabilityList          Capability = "Lister"
 	CapabilityGet           Capability = "Getter"
@@ -17,6 +21,8 @@ const (
 	CapabilityNodeAddress   Capability = "NodeAddresser"
 	CapabilityLoadBalancers Capability = "LoadBalancerController"
 	CapabilityImageImport   Capability = "ImageImporter"
+	CapabilityVerifyContext Capability = "ContextVerifier"
+	CapabilityCloseContext  Capability = "ContextCloser"
 )
 
 // Limited is implemented by providers that have the methods of more capabilities
@@ -31,57 +37,41 @@ type Limited interface {
 // it. It is a type assertion that also works through plugins and decorators.
 func As[T any](p Provider) (T, bool) {
 	capability, ok := p.(T)
-	if limited, is := p.(Limited); ok && is && !limited.HasCapability(capabilityOf[T]()) {
+	if limited, is := p.(Limited); ok && is && !limited.HasCapability(Capability(reflect.TypeFor[T]().Name())) {
 		var none T
 		return none, false
 	}
 	return capability, ok
 }
 
-// capabilityOf returns the capability that the interface T is, or "" for one of
-// another package.
-func capabilityOf[T any]() Capability {
-	switch any((*T)(nil)).(type) {
-	case *Lister:
-		return CapabilityList
-	case *Getter:
-		return CapabilityGet
-	case *ConsoleReader:
-		return CapabilityConsole
-	case *PowerController:
-		return CapabilityPower
-	case *InstanceTypeLister:
-		return CapabilityInstanceTypes
-	case *NodeAddresser:
-		return CapabilityNodeAddress
-	case *LoadBalancerController:
-		return CapabilityLoadBalancers
-	case *ImageImporter:
-		return CapabilityImageImport
-	}
-	return ""
+// asked tell whether a provider has a capability.
+var asked = map[Capability]func(Provider) bool{
+	CapabilityList: has[Lister], CapabilityGet: has[Getter], CapabilityConsole: has[ConsoleReader], CapabilityPower: has[PowerController],
+	CapabilityInstanceTypes: has[InstanceTypeLister], CapabilityNodeAddress: has[NodeAddresser], CapabilityLoadBalancers: has[LoadBalancerController],
+	CapabilityImageImport: has[ImageImporter], CapabilityVerifyContext: has[ContextVerifier], CapabilityCloseContext: has[ContextCloser],
+}
+
+func has[T any](p Provider) bool {
+	_, ok := As[T](p)
+	return ok
+}
+
+// Has reports whether p has a capability.
+func Has(p Provider, c Capability) bool {
+	ask, known := asked[c]
+	return known && ask(p)
 }
 
 // Capabilities returns those that p has of the capabilities that plugins have, in
 // the order of this package's documentation.
 func Capabilities(p Provider) []Capability {
 	var all []Capability
-	add := func(c Capability, has bool) {
-		if has {
+	for _, c := range []Capability{
+		CapabilityList, CapabilityGet, CapabilityConsole, CapabilityPower, CapabilityInstanceTypes, CapabilityNodeAddress, CapabilityLoadBalancers,
+	} {
+		if Has(p, c) {
 			all = append(all, c)
 		}
 	}
-	add(capability[Lister](p))
-	add(capability[Getter](p))
-	add(capability[ConsoleReader](p))
-	add(capability[PowerController](p))
-	add(capability[InstanceTypeLister](p))
-	add(capability[NodeAddresser](p))
-	add(capability[LoadBalancerController](p))
 	return all
-}
-
-func capability[T any](p Provider) (Capability, bool) {
-	_, has := As[T](p)
-	return capabilityOf[T](), has
 }

@@ -5,8 +5,9 @@
 // A provider author implements two interfaces: [CloudProvider], which reads
 // configuration, and [Provider], which makes and removes instances. Everything
 // else is an optional capability, found by type assertion: [Lister], [Getter],
-// [ConsoleReader], [PowerController], [InstanceTypeLister], [NodeAddresser] and
-// [LoadBalancerController]. The words MUST, SHOULD and MAY are used as in
+// [ConsoleReader], [PowerController], [InstanceTypeLister], [NodeAddresser],
+// [LoadBalancerController], and for calls that have no context [ContextOpener],
+// [ContextVerifier] and [ContextCloser]. The words MUST, SHOULD and MAY are used as in
 // RFC 2119.
 // Package provider/conformance proves an implementation against these words.
 //

@@ -26,7 +26,7 @@ type CloudProvider interface {
 
 	// NewProvider validates the configuration and connects. Bad configuration
 	// MUST give an [ErrInvalidArgument] that names every flag or variable in
-	// question. It MUST NOT create billable resources.
+	// question. It MUST NOT create billable resources. See [ContextOpener].
 	NewProvider() (Provider, error)
 }
 
@@ -89,14 +89,14 @@ type Provider interface {
 
 	// Teardown releases the provider's own resources (connections, goroutines).
 	// It MUST NOT delete instances. It is called once, last. Any later call
-	// returns soon, with or without an error.
+	// returns soon, with or without an error. See [ContextCloser].
 	Teardown() error
 
 	// ConfigVerifier checks against the cloud that instances can be made:
 	// credentials, permissions, image, network, type. It MUST NOT leave
 	// anything behind or touch instances, and can be repeated, also at the same
 	// time. It SHOULD report everything that is wrong at once, joined with
-	// [errors.Join].
+	// [errors.Join]. See [ContextVerifier].
 	ConfigVerifier() error
 }
 

@@ -6,9 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,6 +22,7 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/files"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 	"github.com/outrigger/outrigger/provider/serve"
 )
@@ -69,19 +68,19 @@ func (c *cloud) CreateInstance(ctx context.Context, podName, sandboxID string, c
 		ID: sandboxID, Key: sandboxID, Name: provider.InstanceName(podName, sandboxID), Tags: maps.Clone(spec.Tags), Created: time.Now().UTC(),
 		Type: kind.Name, State: provider.StateRunning, IPs: []netip.Addr{netip.AddrFrom16([16]byte(append([]byte{0x20, 1, 0xd, 0xb8}, sum[:12]...)))},
 	}}
-	err = write(ctx, c.path(sandboxID), made) // all or nothing: a failure leaves no half instance
+	err = files.Create(ctx, c.path(sandboxID), made) // all or nothing: a failure leaves no half instance
 	if errors.Is(err, fs.ErrExist) {
-		made, err = read(ctx, c.path(sandboxID)) // an earlier call with this key made it, or a faster one
+		made, err = files.Read[instance](ctx, c.path(sandboxID)) // an earlier call with this key made it, or a faster one
 	}
 	if err != nil {
-		return nil, classify("create instance", err)
+		return nil, files.Classify("create instance", err)
 	}
 	return &made.Instance, nil
 }
 
 func (c *cloud) DeleteInstance(_ context.Context, id string) error {
 	if err := os.Remove(c.path(id)); !errors.Is(err, fs.ErrNotExist) { // gone is what was asked for
-		return classify("delete instance "+id, err)
+		return files.Classify("delete instance "+id, err)
 	}
 	return nil
 }
@@ -89,53 +88,24 @@ func (c *cloud) DeleteInstance(_ context.Context, id string) error {
 func (c *cloud) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
 	entries, err := os.ReadDir(c.Dir)
 	for _, entry := range entries {
-		i, err := read(ctx, filepath.Join(c.Dir, entry.Name()))
+		i, err := files.Read[instance](ctx, filepath.Join(c.Dir, entry.Name()))
 		switch { // what is being written is not an instance yet, what is gone none any more
 		case filepath.Ext(entry.Name()) != ".json", errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return nil, classify("list instances", err)
+			return nil, files.Classify("list instances", err)
 		case provider.HasTags(i.Tags, match):
 			list = append(list, i.Instance)
 		}
 	}
-	return list, classify("list instances", err)
+	return list, files.Classify("list instances", err)
 }
 
 func (c *cloud) ConfigVerifier() error { // asks the cloud, and makes nothing
-	return classify("read and write -template-dir (TEMPLATE_DIR)", syscall.Access(c.Dir, 0o7))
+	return files.Classify("read and write -template-dir (TEMPLATE_DIR)", syscall.Access(c.Dir, 0o7))
 }
 func (c *cloud) Teardown() error { return nil } // would close connections; instances stay
 
 // path is the same for the same id, and in the folder whatever the id.
 func (c *cloud) path(id string) string {
 	return filepath.Join(c.Dir, fmt.Sprintf("%x.json", sha256.Sum256([]byte(id))))
-}
-
-func read(ctx context.Context, path string) (i instance, err error) {
-	data, err := os.ReadFile(path)
-	err = cmp.Or(ctx.Err(), err, json.Unmarshal(data, &i))
-	return i, err
-}
-
-func write(ctx context.Context, path string, i instance) error {
-	temp := path + rand.Text()
-	defer os.Remove(temp)
-	data, err := json.Marshal(i)
-	if err := cmp.Or(ctx.Err(), err, os.WriteFile(temp, data, 0o600)); err != nil { // user-data is secret
-		return err
-	}
-	return os.Link(temp, path) // at once, and never over one that is there
-}
-
-func classify(what string, err error) error {
-	class := provider.ErrUnavailable // no answer: the same key again is safe
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-		class = provider.ErrNotFound
-	case errors.Is(err, fs.ErrPermission):
-		class = provider.ErrPermissionDenied
-	}
-	return fmt.Errorf("%s: %w: %w", what, class, err)
 }

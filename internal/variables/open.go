@@ -3,6 +3,7 @@
 package variables
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"io"
@@ -12,23 +13,24 @@ import (
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/plugin"
 )
 
 // ErrUnknown is of a variable that is not a setting of the provider.
 var ErrUnknown = errors.New("unknown variables")
 
 // OpenByEnvironment makes a provider of the variables of this process.
-func OpenByEnvironment(cloud provider.CloudProvider) (provider.Provider, error) {
+func OpenByEnvironment(ctx context.Context, cloud provider.CloudProvider) (provider.Provider, error) {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	cloud.ParseCmd(flags) // some managers need it before the environment
 	cloud.LoadEnv()
-	return cloud.NewProvider()
+	return plugin.Open(ctx, cloud)
 }
 
 // Open makes a provider of variables: its own or, where there is none, what getenv returns.
 // Own ones that are not settings of the provider, and not in others, are [ErrUnknown].
-func Open(cloud provider.CloudProvider, own map[string]string, getenv func(string) string, others ...string) (provider.Provider, error) {
+func Open(ctx context.Context, cloud provider.CloudProvider, own map[string]string, getenv func(string) string, others ...string) (provider.Provider, error) {
 	configurable, ok := cloud.(config.Configurable)
 	if !ok {
 		return nil, program.Usagef("the provider can only be configured once, by the environment: build its manager with provider/config.New")
@@ -51,5 +53,5 @@ func Open(cloud provider.CloudProvider, own map[string]string, getenv func(strin
 	}
 	fresh := configurable.Fresh()
 	fresh.Set(values)
-	return fresh.NewProvider()
+	return plugin.Open(ctx, fresh)
 }

@@ -8,6 +8,7 @@ package compat
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -86,7 +87,10 @@ func (c *checked) ParseCmd(flags *flag.FlagSet) {
 	})
 }
 
-func (c *checked) NewProvider() (Provider, error) {
+func (c *checked) NewProvider() (Provider, error) { return c.NewProviderContext(context.Background()) }
+
+// NewProviderContext implements provider.ContextOpener.
+func (c *checked) NewProviderContext(ctx context.Context) (Provider, error) {
 	var errs []error
 	for _, s := range c.settings {
 		errs = append(errs, s.check())
@@ -94,7 +98,7 @@ func (c *checked) NewProvider() (Provider, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return c.CloudProvider.NewProvider()
+	return provider.Open(ctx, c.CloudProvider)
 }
 
 // DefaultToEnv fills an empty field from the environment, else with the fallback.

@@ -301,7 +301,7 @@ func TestNothingIsOpenedWithAnError(t *testing.T) {
 	if p, err := m.NewProvider(); p != nil || err == nil {
 		t.Errorf("%v, %v", p, err)
 	}
-	if p, err := m.NewImporter(); p != nil || err == nil {
+	if p, err := m.NewImporter(t.Context()); p != nil || err == nil {
 		t.Errorf("%v, %v", p, err)
 	}
 }

@@ -3,10 +3,10 @@
 package config
 
 import (
+	"context"
 	"os"
 
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/arguments"
 )
 
 // Configurable is a [provider.CloudProvider] that publishes its schema. Those
@@ -26,7 +26,7 @@ type Configurable interface {
 // Manager is a [Configurable] with a configuration struct.
 type Manager[C any] struct {
 	*Binder
-	open  func(C) (provider.Provider, error)
+	open  func(context.Context, C) (provider.Provider, error)
 	relax func(*C)
 	// noImport says that there are no imports.
 	noImport bool
@@ -34,9 +34,14 @@ type Manager[C any] struct {
 
 // New returns the manager of a provider whose settings are the tagged fields
 // of C. It panics when the tags are wrong, as template.Must does: a test of
-// the author's sees it. Providers are opened with open, and their arguments checked
-// as [arguments.Checked] says.
+// the author's sees it. Providers are opened with open.
 func New[C any](name string, open func(C) (provider.Provider, error)) *Manager[C] {
+	return NewContext(name, func(_ context.Context, c C) (provider.Provider, error) { return open(c) })
+}
+
+// NewContext is [New] with a function that can be stopped while it connects. The
+// provider must not need its context.
+func NewContext[C any](name string, open func(context.Context, C) (provider.Provider, error)) *Manager[C] {
 	schema := Schema{Provider: name}
 	for _, m := range mustMembers(new(C)) {
 		schema.Fields = append(schema.Fields, m.Field)
@@ -44,14 +49,14 @@ func New[C any](name string, open func(C) (provider.Provider, error)) *Manager[C
 	return &Manager[C]{Binder: NewBinder(schema), open: open}
 }
 
-// checked opens a provider behind the checks of its arguments. An error comes with no
-// provider: a nil pointer of the author's type is an interface that is not nil.
-func (m *Manager[C]) checked(c C) (provider.Provider, error) {
-	p, err := m.open(c)
-	if err != nil || p == nil {
+// opened opens a provider. An error comes with no provider: a nil pointer of the
+// author's type is an interface that is not nil.
+func (m *Manager[C]) opened(ctx context.Context, c C) (provider.Provider, error) {
+	p, err := m.open(ctx, c)
+	if err != nil {
 		return nil, err
 	}
-	return arguments.Checked(p), nil
+	return p, nil
 }
 
 // ForImport makes imports of images need fewer settings than instances do:
@@ -74,21 +79,26 @@ func (m *Manager[C]) LoadEnv() { m.Binder.LoadEnv(os.Getenv) }
 
 // NewProvider decodes the settings and opens the provider.
 func (m *Manager[C]) NewProvider() (provider.Provider, error) {
+	return m.NewProviderContext(context.Background())
+}
+
+// NewProviderContext implements [provider.ContextOpener].
+func (m *Manager[C]) NewProviderContext(ctx context.Context) (provider.Provider, error) {
 	c, err := m.Config()
 	if err != nil {
 		return nil, err
 	}
-	return m.checked(c)
+	return m.opened(ctx, c)
 }
 
 // NewImporter opens the provider for the import of an image. The provider may
 // make no instances. The error is [provider.ErrUnimplemented] after [Manager.NoImport].
-func (m *Manager[C]) NewImporter() (provider.Provider, error) {
+func (m *Manager[C]) NewImporter(ctx context.Context) (provider.Provider, error) {
 	if m.noImport {
 		return nil, provider.ErrUnimplemented
 	}
 	if m.relax == nil {
-		return m.NewProvider()
+		return m.NewProviderContext(ctx)
 	}
 	c, err := m.config(false)
 	if err != nil {
@@ -98,7 +108,7 @@ func (m *Manager[C]) NewImporter() (provider.Provider, error) {
 	if err := missing(&c); err != nil {
 		return nil, err
 	}
-	return m.checked(c)
+	return m.opened(ctx, c)
 }
 
 // Config returns the settings as a struct, defaults included.

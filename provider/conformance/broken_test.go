@@ -78,11 +78,14 @@ type broken struct {
 	powerOff, powerOn deleter
 	types             func() ([]provider.InstanceType, error)
 	verify, teardown  func() error
-	nodeAddress       func() (netip.Addr, error)
-	ensure            ensurer
-	getBalancer       func(ctx context.Context, key string) (*provider.LoadBalancer, error)
-	listBalancers     func(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error)
-	deleteBalancer    deleter
+	// verifying and closing are those with a context.
+	verifying, closing func(context.Context) error
+	open               func(context.Context) (provider.Provider, error)
+	nodeAddress        func() (netip.Addr, error)
+	ensure             ensurer
+	getBalancer        func(ctx context.Context, key string) (*provider.LoadBalancer, error)
+	listBalancers      func(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error)
+	deleteBalancer     deleter
 }
 
 // breakage makes one process's view of a broken cloud.
@@ -97,6 +100,9 @@ func breakCloud(cloud *fake.Cloud, w *world, breaks breakage) *broken {
 	b.powerOff, b.powerOn = cloud.PowerOff, cloud.PowerOn
 	b.types = func() ([]provider.InstanceType, error) { return cloud.InstanceTypes(context.Background()) }
 	b.verify, b.teardown = cloud.ConfigVerifier, cloud.Teardown
+	b.verifying = func(context.Context) error { return b.verify() }
+	b.closing = func(context.Context) error { return b.teardown() }
+	b.open = func(context.Context) (provider.Provider, error) { return breakCloud(cloud.Reopen(), w, breaks), nil }
 	b.nodeAddress = func() (netip.Addr, error) { return netip.MustParseAddr("192.0.2.1"), nil }
 	b.ensure, b.getBalancer, b.listBalancers, b.deleteBalancer = cloud.EnsureLoadBalancer, cloud.GetLoadBalancer, cloud.ListLoadBalancers, cloud.DeleteLoadBalancer
 	breaks(b)
@@ -121,8 +127,10 @@ func (b *broken) PowerOn(ctx context.Context, id string) error  { return b.power
 func (b *broken) InstanceTypes(context.Context) ([]provider.InstanceType, error) {
 	return b.types()
 }
-func (b *broken) ConfigVerifier() error { return b.verify() }
-func (b *broken) Teardown() error       { return b.teardown() }
+func (b *broken) ConfigVerifier() error                     { return b.verify() }
+func (b *broken) VerifyConfig(ctx context.Context) error    { return b.verifying(ctx) }
+func (b *broken) Teardown() error                           { return b.teardown() }
+func (b *broken) TeardownContext(ctx context.Context) error { return b.closing(ctx) }
 func (b *broken) NodeAddress(context.Context) (netip.Addr, error) {
 	return b.nodeAddress()
 }

@@ -15,7 +15,7 @@ import (
 func (r *run) withoutAccess(f func(why string, p provider.Provider)) {
 	r.Helper()
 	for _, why := range slices.Sorted(maps.Keys(r.subject.NoAccess)) {
-		p := r.subject.NoAccess[why]()
+		p := r.subject.checked(r.subject.NoAccess[why]())
 		if p == nil {
 			continue // it could not even be opened
 		}

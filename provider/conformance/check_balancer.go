@@ -56,10 +56,7 @@ func (r *run) ensure(p provider.Provider, spec provider.LoadBalancerSpec) (*prov
 func (r *run) ensureWith(ctx context.Context, p provider.Provider, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
 	r.Helper()
 	r.ledger.balances(spec.Key)
-	power, ok := provider.As[provider.LoadBalancerController](p)
-	if !ok {
-		r.Fatalf("the provider has lost a power: %T does not implement provider.LoadBalancerController", p)
-	}
+	power := capabilityOf[provider.LoadBalancerController](r, p)
 	return callWith(ctx, r, "EnsureLoadBalancer", func(ctx context.Context) (*provider.LoadBalancer, error) { return power.EnsureLoadBalancer(ctx, spec) })
 }
 
@@ -274,11 +271,8 @@ func checkBalancerRefused(r *run) {
 	} {
 		spec := r.balancerSpec()
 		change(&spec)
-		if _, err := r.ensure(r.provider, spec); err == nil {
-			r.Errorf("EnsureLoadBalancer with %s answered no error", what)
-		} else if !errors.Is(err, provider.ErrInvalidArgument) {
-			r.Errorf("EnsureLoadBalancer with %s: the error has class %q: %v", what, provider.Class(err), err)
-		}
+		_, err := r.ensure(r.provider, spec)
+		r.checkClass("EnsureLoadBalancer with "+what, err, provider.ErrInvalidArgument)
 	}
 }
 
@@ -341,9 +335,7 @@ func checkBalancerDelete(r *run) {
 		}
 		return err
 	})
-	if err := r.poll(r.leaks); err != nil {
-		r.Errorf("left behind after DeleteLoadBalancer: %v", err)
-	}
+	r.checkLeaks("after DeleteLoadBalancer")
 }
 
 func checkBalancerDeleteInstance(r *run) {

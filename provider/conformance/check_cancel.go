@@ -4,6 +4,8 @@ package conformance
 
 import (
 	"context"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
@@ -15,6 +17,20 @@ func (r *run) instants() []time.Duration {
 		return []time.Duration{0, 100 * time.Millisecond, time.Second}
 	}
 	return []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}
+}
+
+// cutShort yields contexts that end after these times.
+func (r *run) cutShort(instants []time.Duration) iter.Seq[context.Context] {
+	return func(yield func(context.Context) bool) {
+		for _, after := range instants {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), after)
+			more := yield(ctx)
+			cancel()
+			if !more {
+				return
+			}
+		}
+	}
 }
 
 // cancelAfter makes an instance and ends the context of the call.
@@ -38,10 +54,8 @@ func checkCancelBefore(r *run) {
 
 // checkCancelReads ends contexts in the middle of calls that change nothing.
 func checkCancelReads(r *run) {
-	for _, after := range r.instants()[1:] {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), after)
+	for ctx := range r.cutShort(r.instants()[1:]) {
 		r.callAll(ctx, r.provider)
-		cancel()
 	}
 }
 
@@ -96,17 +110,13 @@ func (r *run) checkRetryable(what string, err error) {
 // checkCancelDelete ends the context of deletions, and then deletes.
 func checkCancelDelete(r *run) {
 	instance := r.mustCreate(newKey())
-	for _, after := range r.instants() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), after)
+	for ctx := range r.cutShort(r.instants()) {
 		err := r.doWith(ctx, "DeleteInstance", func() error { return r.provider.DeleteInstance(ctx, instance.ID) })
-		cancel()
 		r.checkRetryable("DeleteInstance", err)
 	}
 	r.mustDelete(instance.ID)
 	r.checkGone(instance.ID)
-	if err := r.poll(r.leaks); err != nil {
-		r.Errorf("left behind after DeleteInstance(%q), which had been cut short before: %v", instance.ID, err)
-	}
+	r.checkLeaks("after DeleteInstance, which had been cut short before")
 }
 
 // checkCancelPower cuts both calls short, and then makes them.
@@ -117,5 +127,34 @@ func checkCancelPower(r *run) {
 	for _, step := range []powerStep{r.powerOff(), r.powerOn()} {
 		r.checkRetryable(step.name, r.doWith(ctx, step.name, func() error { return step.call(ctx, instance.ID) }))
 		r.mustPower(step, instance.ID)
+	}
+}
+
+func checkCancelOpen(r *run) {
+	for ctx := range r.cutShort(r.instants()) {
+		var opened provider.Provider
+		r.ends(ctx, "NewProviderContext", func() { opened, _ = r.subject.Open(ctx) })
+		if opened != nil {
+			r.teardown(opened)
+		}
+	}
+}
+
+func checkCancelVerify(r *run) {
+	verifier := power[provider.ContextVerifier](r)
+	for ctx := range r.cutShort(r.instants()) {
+		r.ends(ctx, "VerifyConfig", func() { verifier.VerifyConfig(ctx) })
+	}
+	if err := r.verify(); err != nil {
+		r.Errorf("ConfigVerifier, which had been cut short before: %v", err)
+	}
+}
+
+func checkCancelTeardown(r *run) {
+	for ctx := range r.cutShort(r.instants()) {
+		p := r.reopen()
+		closer := capabilityOf[provider.ContextCloser](r, p)
+		r.open = slices.DeleteFunc(r.open, func(other provider.Provider) bool { return other == p }) // it is closed once
+		r.ends(ctx, "TeardownContext", func() { closer.TeardownContext(ctx) })
 	}
 }

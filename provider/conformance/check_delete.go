@@ -16,9 +16,7 @@ func checkDelete(r *run) {
 	instance := r.mustCreate(newKey())
 	r.mustDelete(instance.ID)
 	r.checkGone(instance.ID)
-	if err := r.poll(r.leaks); err != nil {
-		r.Errorf("left behind after DeleteInstance(%q): %v", instance.ID, err)
-	}
+	r.checkLeaks("after DeleteInstance")
 }
 
 func (r *run) mustDelete(id string) {
@@ -76,11 +74,7 @@ func checkDeleteAbsent(r *run) {
 }
 
 func checkDeleteEmptyID(r *run) {
-	err := r.delete("")
-	if err == nil {
-		r.Fatalf("DeleteInstance of the empty id answered no error")
-	}
-	r.checkClass(err, provider.ErrInvalidArgument)
+	r.checkClass("DeleteInstance of the empty id", r.delete(""), provider.ErrInvalidArgument)
 }
 
 func checkDeleteReopened(r *run) {
@@ -173,21 +167,12 @@ func checkDeleteOthers(r *run) {
 
 func checkDeleteParallel(r *run) {
 	made := r.createMany()
-	ctx, cancel := r.callContext()
-	defer cancel()
-	results := make(chan error, len(made))
+	var deletions []func(context.Context) error
 	for _, instance := range made {
-		go func() {
-			var err error
-			defer func() { results <- err }()
-			defer r.recovered("DeleteInstance", &err)
-			err = r.provider.DeleteInstance(ctx, instance.ID)
-		}()
+		deletions = append(deletions, func(ctx context.Context) error { return r.provider.DeleteInstance(ctx, instance.ID) })
 	}
-	for range made {
-		if err := within(r, results, r.subject.Limits.Call+r.subject.Limits.Soon, "DeleteInstance"); err != nil {
-			r.Errorf("DeleteInstance, called for %d instances at once: %v", len(made), err)
-		}
+	for _, err := range r.together("DeleteInstance", deletions) {
+		r.Errorf("DeleteInstance, called for %d instances at once: %v", len(made), err)
 	}
 	for _, instance := range made {
 		r.checkGone(instance.ID)
@@ -217,7 +202,5 @@ func checkDeleteStopped(r *run) {
 	r.mustPower(r.powerOff(), instance.ID)
 	r.mustDelete(instance.ID)
 	r.checkGone(instance.ID)
-	if err := r.poll(r.leaks); err != nil {
-		r.Errorf("left behind after DeleteInstance(%q) of a stopped instance: %v", instance.ID, err)
-	}
+	r.checkLeaks("after DeleteInstance of a stopped instance")
 }

@@ -26,36 +26,49 @@ func checkGet(r *run) {
 	})
 }
 
-func checkGetAbsent(r *run) {
-	got, err := r.get(absentID)
-	if err == nil {
-		r.Fatalf("GetInstance(%q) answered %+v", absentID, got)
+// checkFound waits until a look-up finds the instance, where there are look-ups.
+func (r *run) checkFound(id string) {
+	r.Helper()
+	if has[provider.Getter](r) {
+		r.eventually(func() error {
+			_, err := r.get(id)
+			return err
+		})
 	}
-	r.checkClass(err, provider.ErrNotFound)
+}
+
+func checkGetAbsent(r *run) {
+	_, err := r.get(absentID)
+	r.checkClass(fmt.Sprintf("GetInstance(%q)", absentID), err, provider.ErrNotFound)
 }
 
 func checkGetDeleted(r *run) {
 	instance := r.mustCreate(newKey())
 	r.mustDelete(instance.ID)
+	r.checkUnknown("GetInstance", func() error {
+		_, err := r.get(instance.ID)
+		return err
+	})
+}
+
+// checkUnknown waits until a call about a deleted instance does not find it.
+func (r *run) checkUnknown(what string, call func() error) {
+	r.Helper()
 	r.eventually(func() error {
-		got, err := r.get(instance.ID)
+		err := call()
 		switch {
 		case errors.Is(err, provider.ErrNotFound):
 			return nil
-		case err != nil:
-			return err
+		case err == nil:
+			return fmt.Errorf("%s of a deleted instance still answers", what)
 		}
-		return fmt.Errorf("GetInstance(%q) still answers %+v", instance.ID, got)
+		return err
 	})
 }
 
 func checkGetGarbage(r *run) {
 	for _, id := range append([]string{""}, garbage...) {
-		got, err := r.get(id)
-		if err == nil {
-			r.Errorf("GetInstance(%.50q) answered %+v", id, got)
-			continue
-		}
-		r.checkClass(err, provider.ErrNotFound, provider.ErrInvalidArgument)
+		_, err := r.get(id)
+		r.checkClass(fmt.Sprintf("GetInstance(%.50q)", id), err, provider.ErrNotFound, provider.ErrInvalidArgument)
 	}
 }

@@ -166,7 +166,7 @@ func checkKeyOtherSpec(r *run) {
 	second.config = cloudinit.Raw(emptyConfig + "# other\n")
 	switch again, err := r.attempt(second); {
 	case err != nil:
-		r.checkClass(err, provider.ErrAlreadyExists)
+		r.checkClass("CreateInstance", err, provider.ErrAlreadyExists)
 	case again == nil:
 		r.Errorf("CreateInstance answered neither an instance nor an error")
 	default:
@@ -181,12 +181,7 @@ func checkKeyAfterDelete(r *run) {
 	r.mustDelete(first.ID)
 	second := r.mustDo(c)
 	r.checkListedOnce(c.key)
-	if has[provider.Getter](r) {
-		r.eventually(func() error {
-			_, err := r.get(second.ID)
-			return err
-		})
-	}
+	r.checkFound(second.ID)
 	r.mustDelete(second.ID)
 	r.checkGone(second.ID)
 }
@@ -212,9 +207,7 @@ func checkRounds(r *run) {
 		r.mustDelete(instance.ID)
 		r.checkGone(instance.ID)
 	}
-	if err := r.poll(r.leaks); err != nil {
-		r.Errorf("left behind after %d rounds: %v", r.rounds(), err)
-	}
+	r.checkLeaks("after some rounds")
 }
 
 func checkKeyStopped(r *run) {

@@ -21,10 +21,7 @@ func (r *run) shown(id string) *provider.Instance {
 
 func (r *run) shownBy(p provider.Provider, id string) *provider.Instance {
 	r.Helper()
-	lister, ok := provider.As[provider.Lister](p)
-	if !ok {
-		r.Fatalf("the provider has lost a power: %T does not implement provider.Lister", p)
-	}
+	lister := capabilityOf[provider.Lister](r, p)
 	var instance *provider.Instance
 	r.eventually(func() error {
 		list, err := call(r, "ListInstances", func(ctx context.Context) ([]provider.Instance, error) {
@@ -117,21 +114,22 @@ func checkListConcurrent(r *run) {
 // atOnce makes the same call on several goroutines and returns the errors.
 func (r *run) atOnce(what string, f func(context.Context) error) []error {
 	r.Helper()
+	return r.together(what, slices.Repeat([]func(context.Context) error{f}, racers))
+}
+
+// together makes calls at the same time and returns the errors.
+func (r *run) together(what string, calls []func(context.Context) error) []error {
+	r.Helper()
 	ctx, cancel := r.callContext()
 	defer cancel()
-	results := make(chan error, racers)
-	for range racers {
-		go func() {
-			var err error
-			defer func() { results <- err }()
-			defer r.recovered(what, &err)
-			err = f(ctx)
-		}()
+	var begun []<-chan answer[struct{}]
+	for _, f := range calls {
+		begun = append(begun, begin(r, what, func() (struct{}, error) { return struct{}{}, f(ctx) }))
 	}
 	var errs []error
-	for range racers {
-		if err := within(r, results, r.subject.Limits.Call+r.subject.Limits.Soon, what); err != nil {
-			errs = append(errs, err)
+	for _, done := range begun {
+		if a := within(r, done, r.subject.Limits.Call+r.subject.Limits.Soon, what); a.err != nil {
+			errs = append(errs, a.err)
 		}
 	}
 	return errs

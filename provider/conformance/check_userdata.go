@@ -38,14 +38,9 @@ func checkUserDataOnce(r *run) {
 func checkUserDataError(r *run) {
 	c, cause := r.creation(newKey()), errors.New("no entropy")
 	c.config = &generator{err: cause}
-	instance, err := r.attempt(c)
-	if err == nil {
-		r.Fatalf("CreateInstance answered %+v though there is no user-data", instance)
-	}
-	if !errors.Is(err, cause) {
+	if err := r.checkRefused(c, provider.ErrInvalidArgument); !errors.Is(err, cause) {
 		r.Errorf("the error does not wrap that of the user-data: %v", err)
 	}
-	r.checkClass(err, provider.ErrInvalidArgument)
 }
 
 // checkUserDataNone makes an instance without a generator.
@@ -70,7 +65,7 @@ func checkUserDataHuge(r *run) {
 	c.config = cloudinit.Raw(text)
 	instance, err := r.attempt(c)
 	if err != nil {
-		r.checkClass(err, provider.ErrInvalidArgument)
+		r.checkClass("CreateInstance", err, provider.ErrInvalidArgument)
 		return
 	}
 	if instance == nil {

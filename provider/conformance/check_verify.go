@@ -10,16 +10,14 @@ import (
 
 func (r *run) verify() error {
 	r.Helper()
-	return r.do("ConfigVerifier", func(context.Context) error { return r.provider.ConfigVerifier() })
+	return r.do("ConfigVerifier", func(ctx context.Context) error { return provider.VerifyConfig(ctx, r.provider) })
 }
 
 func checkVerify(r *run) {
 	if err := r.verify(); err != nil {
 		r.Errorf("ConfigVerifier: %v", err)
 	}
-	if err := r.poll(r.leaks); err != nil {
-		r.Errorf("left behind by ConfigVerifier: %v", err)
-	}
+	r.checkLeaks("by ConfigVerifier")
 }
 
 // checkTeardown proves by key that the instance is still there: the same key
@@ -30,12 +28,7 @@ func checkTeardown(r *run) {
 	next := r.reopen()
 	r.teardown(r.provider)
 	r.provider, c.provider = next, next
-	if has[provider.Getter](r) {
-		r.eventually(func() error {
-			_, err := r.get(made.ID)
-			return err
-		})
-	}
+	r.checkFound(made.ID)
 	r.checkSame(made, r.mustDo(c))
 }
 
@@ -46,7 +39,7 @@ func checkVerifyRepeated(r *run) {
 			r.Fatalf("ConfigVerifier, called again: %v", err)
 		}
 	}
-	for _, err := range r.atOnce("ConfigVerifier", func(context.Context) error { return r.provider.ConfigVerifier() }) {
+	for _, err := range r.atOnce("ConfigVerifier", func(ctx context.Context) error { return provider.VerifyConfig(ctx, r.provider) }) {
 		r.Errorf("ConfigVerifier, called %d times at once: %v", racers, err)
 	}
 }
@@ -66,7 +59,7 @@ func checkTeardownThenCalls(r *run) {
 	ctx, cancel := r.callContext()
 	defer cancel()
 	r.callAll(ctx, closed)
-	r.ends(ctx, "ConfigVerifier", func() { closed.ConfigVerifier() })
+	r.ends(ctx, "ConfigVerifier", func() { provider.VerifyConfig(ctx, closed) })
 	r.provider = next
 }
 

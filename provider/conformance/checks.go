@@ -2,8 +2,7 @@
 
 package conformance
 
-// Checks returns all checks in the order in which they run. The list in the package's
-// documentation is made from it.
+// Checks returns all checks in the order in which they run.
 func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{
@@ -74,6 +73,9 @@ var cancelChecks = []Check{
 	{"cancel-retryable", "A call that failed because its context ended can be tried again, and its class says so.", nil, checkCancelRetryable},
 	{"cancel-delete", "A deletion that was cut short can be repeated.", nil, checkCancelDelete},
 	{"cancel-power", "PowerOff and PowerOn that were cut short can be repeated.", []need{needsPower}, checkCancelPower},
+	{"cancel-open", "NewProviderContext returns soon after its context ends.", []need{needsOpen}, checkCancelOpen},
+	{"cancel-verify", "VerifyConfig returns soon after its context ends, and can be repeated.", []need{needsContextVerifier}, checkCancelVerify},
+	{"cancel-teardown", "TeardownContext returns soon after its context ends.", []need{needsContextCloser, needsReopen}, checkCancelTeardown},
 }
 
 var deleteChecks = []Check{

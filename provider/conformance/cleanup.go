@@ -80,16 +80,9 @@ func (r *run) remove(id string) {
 func (r *run) tryDelete(id string) error {
 	ctx, cancel := r.callContext()
 	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		var err error
-		defer func() { done <- err }()
-		defer r.recovered("DeleteInstance", &err)
-		err = r.provider.DeleteInstance(ctx, id)
-	}()
 	select {
-	case err := <-done:
-		return err
+	case a := <-begin(r, "DeleteInstance", func() (struct{}, error) { return struct{}{}, r.provider.DeleteInstance(ctx, id) }):
+		return a.err
 	case <-time.After(r.subject.Limits.Call + r.subject.Limits.Soon):
 		return fmt.Errorf("no return within %s after its context ended", r.subject.Limits.Soon)
 	}
@@ -163,6 +156,14 @@ func (r *run) removeLost(lost map[string]creation) {
 		}
 	}
 	r.ledger.take()
+}
+
+// checkLeaks waits until nothing is left.
+func (r *run) checkLeaks(when string) {
+	r.Helper()
+	if err := r.poll(r.leaks); err != nil {
+		r.Errorf("left behind %s: %v", when, err)
+	}
 }
 
 // leaks returns an error while the subject says that something is left.

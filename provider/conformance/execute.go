@@ -4,12 +4,9 @@ package conformance
 
 import (
 	"context"
-	"fmt"
-	"runtime"
-	"runtime/debug"
-	"slices"
-	"sync"
 	"time"
+
+	"github.com/outrigger/outrigger/provider/conformance/checkrun"
 )
 
 // Status is how a check ended.
@@ -17,9 +14,9 @@ type Status string
 
 // Statuses.
 const (
-	Passed  Status = "passed"
-	Failed  Status = "failed"
-	Skipped Status = "skipped"
+	Passed  Status = checkrun.Passed
+	Failed  Status = checkrun.Failed
+	Skipped Status = checkrun.Skipped
 )
 
 // Result is how one check ended.
@@ -55,99 +52,12 @@ func ExecuteWith(ctx context.Context, options Options, checks []Check, open func
 		if options.Started != nil {
 			options.Started(check, i+1, len(checks))
 		}
-		result := check.execute(ctx, open)
+		outcome := checkrun.Run(ctx, func(t *checkrun.Recorder) { check.Run(t, open) })
+		result := Result{check, Status(outcome.Status), outcome.Messages, outcome.Took, outcome.Left}
 		if options.Ended != nil {
 			options.Ended(result)
 		}
 		results = append(results, result)
 	}
 	return results
-}
-
-func (c Check) execute(ctx context.Context, open func(T) Subject) Result {
-	started := time.Now()
-	rec := &recorder{ctx: ctx, status: Passed}
-	rec.protect(func() {
-		if err := ctx.Err(); err != nil {
-			rec.Fatalf("not run: %v", err)
-		}
-		c.Run(rec, open)
-	})
-	rec.cleanUp()
-	return rec.result(c, time.Since(started))
-}
-
-// recorder is a T that keeps what happens.
-type recorder struct {
-	ctx context.Context
-
-	mu       sync.Mutex
-	status   Status
-	messages []string
-	left     []string
-	cleanups []func()
-}
-
-// protect runs f on a goroutine of its own, which Fatalf and Skipf end, and
-// waits for it.
-func (r *recorder) protect(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if reason := recover(); reason != nil {
-				r.Errorf("panic: %v\n%s", reason, debug.Stack())
-			}
-		}()
-		f()
-	}()
-	<-done
-}
-
-func (r *recorder) cleanUp() {
-	for _, f := range slices.Backward(r.cleanups) {
-		r.protect(f)
-	}
-}
-
-func (r *recorder) add(status Status, format string, args []any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.messages = append(r.messages, fmt.Sprintf(format, args...))
-	if r.status != Failed && status != "" {
-		r.status = status
-	}
-}
-
-// result returns a copy: a provider that ignores its context may still write.
-func (r *recorder) result(check Check, took time.Duration) Result {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return Result{check, r.status, slices.Clone(r.messages), took, slices.Clone(r.left)}
-}
-
-// Left implements keeper.
-func (r *recorder) Left(what string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !slices.Contains(r.left, what) {
-		r.left = append(r.left, what)
-	}
-}
-
-func (r *recorder) Helper()                  {}
-func (r *recorder) Context() context.Context { return r.ctx }
-func (r *recorder) Cleanup(f func())         { r.cleanups = append(r.cleanups, f) }
-
-func (r *recorder) Logf(format string, args ...any)   { r.add("", format, args) }
-func (r *recorder) Errorf(format string, args ...any) { r.add(Failed, format, args) }
-
-func (r *recorder) Fatalf(format string, args ...any) {
-	r.add(Failed, format, args)
-	runtime.Goexit()
-}
-
-func (r *recorder) Skipf(format string, args ...any) {
-	r.add(Skipped, format, args)
-	runtime.Goexit()
 }

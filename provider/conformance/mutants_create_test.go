@@ -256,6 +256,42 @@ var cancelMutants = []mutant{
 			return err
 		}
 	}, fails: map[string]string{"cancel-power": "another operation"}},
+	{name: "connecting goes on when its context ends", breaks: func(b *broken) {
+		open := b.open
+		b.open = func(ctx context.Context) (provider.Provider, error) {
+			if cutShort(ctx) {
+				b.hang()
+			}
+			return open(ctx)
+		}
+	}, fails: map[string]string{"cancel-open": "NewProviderContext after its context ended: no return within"}},
+	{name: "verifying goes on when its context ends", breaks: func(b *broken) {
+		b.verifying = func(ctx context.Context) error {
+			if cutShort(ctx) {
+				b.hang()
+			}
+			return b.verify()
+		}
+	}, fails: map[string]string{"cancel-verify": "VerifyConfig after its context ended: no return within"}},
+	{name: "a verification that was cut short stays", breaks: func(b *broken) {
+		b.verifying = func(ctx context.Context) error {
+			if b.count("cut short", 0) > 0 {
+				return failure("somebody verifies", provider.ErrUnavailable)
+			}
+			if cutShort(ctx) {
+				b.count("cut short", 1)
+			}
+			return b.verify()
+		}
+	}, fails: map[string]string{"cancel-verify": "somebody verifies"}},
+	{name: "closing goes on when its context ends", breaks: func(b *broken) {
+		b.closing = func(ctx context.Context) error {
+			if cutShort(ctx) {
+				b.hang()
+			}
+			return b.teardown()
+		}
+	}, fails: map[string]string{"cancel-teardown": "TeardownContext after its context ended: no return within"}},
 }
 
 // halfUntilNext makes an instance without tags when its context ends, and

@@ -15,7 +15,7 @@ import (
 
 var otherMutants = []mutant{
 	{name: "verify fails", breaks: func(b *broken) { b.verify = func() error { return failure("no network", nil) } },
-		fails: map[string]string{"verify": "no network", "verify-repeated": "no network"}},
+		fails: map[string]string{"verify": "no network", "verify-repeated": "no network", "cancel-verify": "no network"}},
 	{name: "verify leaves an instance until the next call", breaks: verifyLeaves, fails: map[string]string{"verify": "left behind by ConfigVerifier"}, leaves: true},
 	{name: "verify at the same time clashes", breaks: func(b *broken) {
 		b.verify = func() error {
@@ -118,7 +118,7 @@ var refusals = []string{
 
 // idle are the checks that create nothing.
 var idle = []string{
-	"cancel-reads", "delete-absent", "delete-empty-id", "list-empty-match", "get-absent", "get-garbage", "console-absent", "power-absent",
+	"cancel-reads", "cancel-open", "cancel-verify", "cancel-teardown", "delete-absent", "delete-empty-id", "list-empty-match", "get-absent", "get-garbage", "console-absent", "power-absent",
 	"types", "types-repeated", "node-address", "node-address-repeated", "verify", "verify-repeated", "teardown-then-calls",
 	"balancer", "balancer-repeated", "balancer-concurrent", "balancer-reopened", "balancer-lost-reply", "balancer-ports", "balancer-refused", "balancer-absent",
 	"balancer-list", "balancer-list-others", "balancer-list-empty-match", "balancer-delete", "balancer-delete-absent", "balancer-delete-no-access", "balancer-after-delete",

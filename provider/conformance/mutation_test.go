@@ -141,8 +141,12 @@ func (m mutant) execute(t *testing.T, cloud *fake.Cloud, check conformance.Check
 				"revoked credentials": func() provider.Provider { return breakCloud(cloud.Revoked(), w, m.breaks) },
 			},
 			ReadUserData: func(_ context.Context, id string) (string, error) { return cloud.UserData(id) },
-			Leaks:        leaks(cloud),
-			Limits:       conformance.Limits{Call: 2 * time.Second, Soon: 300 * time.Millisecond, Settle: settle},
+			Open: func(ctx context.Context) (provider.Provider, error) {
+				return breakCloud(cloud.Reopen(), w, m.breaks).open(ctx)
+			},
+			Unchecked: true,
+			Leaks:     leaks(cloud),
+			Limits:    conformance.Limits{Call: 2 * time.Second, Soon: 300 * time.Millisecond, Settle: settle},
 		}
 	})[0]
 }

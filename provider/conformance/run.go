@@ -36,7 +36,8 @@ type run struct {
 
 func newRun(t T, subject Subject) *run {
 	subject.complete()
-	r := &run{T: t, subject: subject, provider: subject.Provider, open: []provider.Provider{subject.Provider}}
+	r := &run{T: t, subject: subject, provider: subject.checked(subject.Provider)}
+	r.open = []provider.Provider{r.provider}
 	r.owner = maps.Clone(subject.Tags)
 	if r.owner == nil {
 		r.owner = map[string]string{}
@@ -167,21 +168,29 @@ func call[R any](r *run, what string, f func(context.Context) (R, error)) (R, er
 	return callWith(ctx, r, what, f)
 }
 
+// answer is what a call returned.
+type answer[R any] struct {
+	value R
+	err   error
+}
+
+// begin calls f in a goroutine. A panic is an error and fails the check.
+func begin[R any](r *run, what string, f func() (R, error)) <-chan answer[R] {
+	done := make(chan answer[R], 1)
+	go func() {
+		var a answer[R]
+		defer func() { done <- a }()
+		defer r.recovered(what, &a.err)
+		a.value, a.err = f()
+	}()
+	return done
+}
+
 // callWith calls f with ctx. It ends the check if f does not return soon after ctx has
 // ended.
 func callWith[R any](ctx context.Context, r *run, what string, f func(context.Context) (R, error)) (R, error) {
 	r.Helper()
-	type answer struct {
-		value R
-		err   error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		var a answer
-		defer func() { done <- a }()
-		defer r.recovered(what, &a.err)
-		a.value, a.err = f(ctx)
-	}()
+	done := begin(r, what, func() (R, error) { return f(ctx) })
 	select {
 	case a := <-done:
 		return a.value, a.err
@@ -261,7 +270,7 @@ func (r *run) do(what string, f func(context.Context) error) error {
 // reopen opens another provider for the same cloud.
 func (r *run) reopen() provider.Provider {
 	r.Helper()
-	p := r.subject.Reopen()
+	p := r.subject.checked(r.subject.Reopen())
 	if p == nil {
 		r.Fatalf("Subject.Reopen answered no provider")
 	}
@@ -273,7 +282,7 @@ func (r *run) reopen() provider.Provider {
 func (r *run) teardown(p provider.Provider) {
 	r.Helper()
 	r.open = slices.DeleteFunc(r.open, func(other provider.Provider) bool { return other == p })
-	if err := r.do("Teardown", func(context.Context) error { return p.Teardown() }); err != nil {
+	if err := r.do("Teardown", func(ctx context.Context) error { return provider.Teardown(ctx, p) }); err != nil {
 		r.Errorf("Teardown: %v", err)
 	}
 }

@@ -28,6 +28,9 @@ type Subject struct {
 	// would; the suite calls its Teardown too. Checks that need it are skipped
 	// without.
 	Reopen func() provider.Provider
+	// Open, if any, is Reopen with a context, which may have ended. Checks that need
+	// it are skipped without.
+	Open func(context.Context) (provider.Provider, error)
 	// NoAccess open providers of the same configuration that the cloud does
 	// not let in, by the reason: a credential that was revoked, an account that
 	// there is not. One that cannot even be opened is nil. Checks that need
@@ -44,6 +47,9 @@ type Subject struct {
 	// NoLoadBalancers, if not empty, is why load balancers are not checked
 	// although the provider has the power, such as for want of an image.
 	NoLoadBalancers string
+	// Unchecked lets calls reach the providers whose arguments no provider can take.
+	// Without it the suite refuses them as hosts do, by package kit/arguments.
+	Unchecked bool
 	// Parallel is how many instances the suite may have at a time; 8 by
 	// default, 3 when Slow, at least 2.
 	Parallel int
@@ -54,28 +60,12 @@ type Subject struct {
 	Limits Limits
 }
 
-// Checked returns s with its providers behind [arguments.Checked], as hosts have those
-// of managers that package config makes. It is for authors whose tests open the
-// provider themselves.
-func (s Subject) Checked() Subject {
-	behind := func(open func() provider.Provider) func() provider.Provider {
-		return func() provider.Provider {
-			if p := open(); p != nil {
-				return arguments.Checked(p)
-			}
-			return nil
-		}
+// checked returns p, unless it is nil, as the suite calls it.
+func (s *Subject) checked(p provider.Provider) provider.Provider {
+	if p == nil || s.Unchecked {
+		return p
 	}
-	s.Provider = arguments.Checked(s.Provider)
-	if s.Reopen != nil {
-		s.Reopen = behind(s.Reopen)
-	}
-	noAccess := map[string]func() provider.Provider{}
-	for reason, open := range s.NoAccess {
-		noAccess[reason] = behind(open)
-	}
-	s.NoAccess = noAccess
-	return s
+	return arguments.Checked(p)
 }
 
 // Limits are how long the suite waits.
@@ -176,6 +166,9 @@ var (
 	needsPower   = needs[provider.PowerController]("PowerController")
 	needsTypes   = needs[provider.InstanceTypeLister]("InstanceTypeLister")
 	needsAddress = needs[provider.NodeAddresser]("NodeAddresser")
+
+	needsContextVerifier = needs[provider.ContextVerifier]("ContextVerifier")
+	needsContextCloser   = needs[provider.ContextCloser]("ContextCloser")
 )
 
 func needsBalancer(s Subject) string {
@@ -195,6 +188,13 @@ func needsUserData(s Subject) string {
 func needsNoAccess(s Subject) string {
 	if len(s.NoAccess) == 0 {
 		return "Subject.NoAccess is not set"
+	}
+	return ""
+}
+
+func needsOpen(s Subject) string {
+	if s.Open == nil {
+		return "Subject.Open is not set"
 	}
 	return ""
 }

@@ -184,13 +184,37 @@ func (c *Cloud) Teardown() error {
 	return nil
 }
 
-// ConfigVerifier finds nothing wrong unless the script says so.
-func (c *Cloud) ConfigVerifier() error {
-	fault, err := c.begin(context.Background(), OpVerify)
+// ConfigVerifier implements provider.Provider.
+func (c *Cloud) ConfigVerifier() error { return c.VerifyConfig(context.Background()) }
+
+// VerifyConfig finds nothing wrong unless the script says so.
+func (c *Cloud) VerifyConfig(ctx context.Context) error {
+	fault, err := c.begin(ctx, OpVerify)
 	if err != nil {
 		return err
 	}
 	return fault.reply(OpVerify)
+}
+
+// answer makes a call that asks the cloud's state: what f returns is the answer, unless a
+// fault has another.
+func answer[R any](ctx context.Context, c *Cloud, op Op, f func(*state) (R, error)) (R, error) {
+	var result, none R
+	fault, err := c.begin(ctx, op)
+	if err != nil {
+		return none, err
+	}
+	err = c.store.update(func(s *state) (err error) {
+		result, err = f(s)
+		return err
+	})
+	if reply := fault.reply(op); reply != nil {
+		err = reply
+	}
+	if err != nil {
+		return none, err
+	}
+	return result, nil
 }
 
 // begin does what every call does first: it counts the call, takes the next fault and

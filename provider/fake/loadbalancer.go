@@ -3,7 +3,6 @@
 package fake
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -86,26 +85,14 @@ func (c *Cloud) balance(s *state, spec provider.LoadBalancerSpec) (*balancer, er
 
 // GetLoadBalancer returns the one of a key.
 func (c *Cloud) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
-	fault, err := c.begin(ctx, OpGetBalancer)
-	if err != nil {
-		return nil, err
-	}
-	var balancer provider.LoadBalancer
-	err = c.store.update(func(s *state) error {
+	return answer(ctx, c, OpGetBalancer, func(s *state) (*provider.LoadBalancer, error) {
 		b := s.Balancers[key]
 		if b == nil {
-			return fmt.Errorf("fake: load balancer %q: %w", key, provider.ErrNotFound)
+			return nil, fmt.Errorf("fake: load balancer %q: %w", key, provider.ErrNotFound)
 		}
-		balancer = b.snapshot()
-		return nil
+		balancer := b.snapshot()
+		return &balancer, nil
 	})
-	if reply := fault.reply(OpGetBalancer); reply != nil {
-		err = reply
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &balancer, nil
 }
 
 // ListLoadBalancers lists by tags, in the order of their keys.
@@ -113,46 +100,30 @@ func (c *Cloud) ListLoadBalancers(ctx context.Context, match map[string]string) 
 	if len(match) == 0 {
 		return nil, fmt.Errorf("fake: list load balancers: %w: no tags to match", provider.ErrInvalidArgument)
 	}
-	fault, err := c.begin(ctx, OpListBalancers)
-	if err != nil {
-		return nil, err
-	}
-	var list []provider.LoadBalancer
-	err = c.store.update(func(s *state) error {
-		for _, b := range s.Balancers {
+	return answer(ctx, c, OpListBalancers, func(s *state) (list []provider.LoadBalancer, err error) {
+		for _, key := range slices.Sorted(maps.Keys(s.Balancers)) {
+			b := s.Balancers[key]
 			switch {
-			case !matches(b.Tags, match):
+			case !provider.HasTags(b.Tags, match):
 			case b.Lists > 0:
 				b.Lists--
 			default:
 				list = append(list, b.snapshot())
 			}
 		}
-		return nil
+		return list, nil
 	})
-	slices.SortFunc(list, func(a, b provider.LoadBalancer) int { return cmp.Compare(a.Key, b.Key) })
-	if reply := fault.reply(OpListBalancers); reply != nil {
-		return nil, reply
-	}
-	return list, err
 }
 
 // DeleteLoadBalancer removes the one of a key.
 func (c *Cloud) DeleteLoadBalancer(ctx context.Context, key string) error {
-	fault, err := c.begin(ctx, OpDeleteBalancer)
-	if err != nil {
-		return err
-	}
-	err = c.store.update(func(s *state) error {
+	_, err := answer(ctx, c, OpDeleteBalancer, func(s *state) (struct{}, error) {
 		if b := s.Balancers[key]; b != nil {
 			s.deleted(b.ID, c.options.Now().UTC())
 			delete(s.Balancers, key)
 		}
-		return nil
+		return struct{}{}, nil
 	})
-	if reply := fault.reply(OpDeleteBalancer); reply != nil {
-		return reply
-	}
 	return err
 }
 

@@ -15,32 +15,14 @@ func (c *Cloud) ListInstances(ctx context.Context, match map[string]string) ([]p
 	if len(match) == 0 {
 		return nil, fmt.Errorf("fake: list: %w: no tags to match", provider.ErrInvalidArgument)
 	}
-	fault, err := c.begin(ctx, OpList)
-	if err != nil {
-		return nil, err
-	}
-	var list []provider.Instance
-	err = c.store.update(func(s *state) error {
+	return answer(ctx, c, OpList, func(s *state) (list []provider.Instance, err error) {
 		for _, r := range s.sorted() {
-			if matches(r.Tags, match) && s.listed(r) {
+			if provider.HasTags(r.Tags, match) && s.listed(r) {
 				list = append(list, r.snapshot())
 			}
 		}
-		return nil
+		return list, nil
 	})
-	if reply := fault.reply(OpList); reply != nil {
-		return nil, reply
-	}
-	return list, err
-}
-
-func matches(tags, match map[string]string) bool {
-	for key, value := range match {
-		if got, ok := tags[key]; !ok || got != value {
-			return false
-		}
-	}
-	return true
 }
 
 // listed reports whether a list shows the instance, counting down what it does
@@ -61,28 +43,22 @@ func (s *state) listed(r *record) bool {
 
 // GetInstance looks up one instance.
 func (c *Cloud) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
-	fault, err := c.begin(ctx, OpGet)
-	if err != nil {
-		return nil, err
-	}
-	var instance provider.Instance
-	hidden := false
-	err = c.change(instanceID, func(r *record) {
-		if hidden = r.Gets > 0; hidden {
-			r.Gets--
+	instance, err := answer(ctx, c, OpGet, func(s *state) (*provider.Instance, error) {
+		r, err := s.existing(instanceID)
+		if err != nil {
+			return nil, err
 		}
-		instance = r.snapshot()
+		if r.Gets > 0 { // without an error, with which no state is kept
+			r.Gets--
+			return nil, nil
+		}
+		instance := r.snapshot()
+		return &instance, nil
 	})
-	if hidden {
-		err = fmt.Errorf("fake: instance %q: %w", instanceID, provider.ErrNotFound)
+	if instance == nil && err == nil {
+		err = notFound(instanceID)
 	}
-	if reply := fault.reply(OpGet); reply != nil {
-		err = reply
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &instance, nil
+	return instance, err
 }
 
 // Console returns the end of what the instance wrote, or WriteConsole did.
@@ -90,18 +66,13 @@ func (c *Cloud) Console(ctx context.Context, instanceID string, tailBytes int64)
 	if tailBytes < 0 {
 		return nil, fmt.Errorf("fake: console: %w: %d bytes", provider.ErrInvalidArgument, tailBytes)
 	}
-	fault, err := c.begin(ctx, OpConsole)
-	if err != nil {
-		return nil, err
-	}
-	var text []byte
-	err = c.change(instanceID, func(r *record) {
-		text = slices.Clone(r.Console[max(0, int64(len(r.Console))-tailBytes):])
+	return answer(ctx, c, OpConsole, func(s *state) ([]byte, error) {
+		r, err := s.existing(instanceID)
+		if err != nil {
+			return nil, err
+		}
+		return slices.Clone(r.Console[max(0, int64(len(r.Console))-tailBytes):]), nil
 	})
-	if reply := fault.reply(OpConsole); reply != nil {
-		return nil, reply
-	}
-	return text, err
 }
 
 // PowerOff stops an instance that is not stopped.
@@ -115,36 +86,26 @@ func (c *Cloud) PowerOn(ctx context.Context, instanceID string) error {
 }
 
 // power leaves instances alone that are not made yet or being deleted.
-func (c *Cloud) power(ctx context.Context, op Op, id string, state provider.InstanceState) error {
-	fault, err := c.begin(ctx, op)
-	if err != nil {
-		return err
-	}
-	var wrong provider.InstanceState
-	err = c.change(id, func(r *record) {
+func (c *Cloud) power(ctx context.Context, op Op, id string, wanted provider.InstanceState) error {
+	_, err := answer(ctx, c, op, func(s *state) (struct{}, error) {
+		r, err := s.existing(id)
+		if err != nil {
+			return struct{}{}, err
+		}
 		switch r.State {
-		case state:
+		case wanted:
 		case provider.StateRunning, provider.StateStopped:
-			r.State = state
+			r.State = wanted
 			r.log("%s", op)
 		default:
-			wrong = r.State
+			err = fmt.Errorf("fake: %s: %w: instance %s is %s", op, provider.ErrUnavailable, id, r.State)
 		}
+		return struct{}{}, err
 	})
-	if err == nil && wrong != "" {
-		err = fmt.Errorf("fake: %s: %w: instance %s is %s", op, provider.ErrUnavailable, id, wrong)
-	}
-	if reply := fault.reply(op); reply != nil {
-		return reply
-	}
 	return err
 }
 
 // InstanceTypes returns the catalogue.
 func (c *Cloud) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
-	fault, err := c.begin(ctx, OpTypes)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Clone(c.options.Types), fault.reply(OpTypes)
+	return answer(ctx, c, OpTypes, func(*state) ([]provider.InstanceType, error) { return slices.Clone(c.options.Types), nil })
 }

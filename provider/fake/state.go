@@ -86,6 +86,16 @@ func (s *state) live(id string) *record {
 	return nil
 }
 
+// existing is live with an error.
+func (s *state) existing(id string) (*record, error) {
+	if r := s.live(id); r != nil {
+		return r, nil
+	}
+	return nil, notFound(id)
+}
+
+func notFound(id string) error { return fmt.Errorf("fake: instance %q: %w", id, provider.ErrNotFound) }
+
 // byKey returns the instance made with key that is not being deleted.
 func (s *state) byKey(key string) *record {
 	for _, r := range s.Instances {
@@ -178,11 +188,10 @@ func (c *Cloud) WriteConsole(instanceID string, text []byte) error {
 // change changes an instance that exists, or returns ErrNotFound.
 func (c *Cloud) change(instanceID string, change func(*record)) error {
 	return c.store.update(func(s *state) error {
-		r := s.live(instanceID)
-		if r == nil {
-			return fmt.Errorf("fake: instance %q: %w", instanceID, provider.ErrNotFound)
+		r, err := s.existing(instanceID)
+		if err == nil {
+			change(r)
 		}
-		change(r)
-		return nil
+		return err
 	})
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // store keeps the state of the cloud.
@@ -30,12 +32,10 @@ type store interface {
 type memory struct {
 	mu    sync.Mutex
 	state *state
-
-	keysMu sync.Mutex
-	keys   map[string]chan struct{} // closed when the holder is done
+	keys  keylock.Locks
 }
 
-func newMemory() *memory { return &memory{state: newState(), keys: map[string]chan struct{}{}} }
+func newMemory() *memory { return &memory{state: newState()} }
 
 func (m *memory) update(change func(*state) error) error {
 	m.mu.Lock()
@@ -44,35 +44,7 @@ func (m *memory) update(change func(*state) error) error {
 }
 
 func (m *memory) lockKey(ctx context.Context, key string) (func(), error) {
-	for {
-		held := m.tryKey(key)
-		if held == nil {
-			return func() { m.unlockKey(key) }, nil
-		}
-		select {
-		case <-held:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// tryKey takes the key and returns nil, or returns what its holder closes.
-func (m *memory) tryKey(key string) <-chan struct{} {
-	m.keysMu.Lock()
-	defer m.keysMu.Unlock()
-	if held := m.keys[key]; held != nil {
-		return held
-	}
-	m.keys[key] = make(chan struct{})
-	return nil
-}
-
-func (m *memory) unlockKey(key string) {
-	m.keysMu.Lock()
-	defer m.keysMu.Unlock()
-	close(m.keys[key])
-	delete(m.keys, key)
+	return m.keys.Take(ctx, key)
 }
 
 // folder is the store of many processes: state.json, replaced as a whole under

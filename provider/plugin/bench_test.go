@@ -19,8 +19,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
-	"github.com/outrigger/outrigger/provider/plugin/internal/testplugin"
 	"github.com/outrigger/outrigger/provider/plugin/wire"
+	"github.com/outrigger/outrigger/test/testplugin"
 )
 
 // benchLoad loads and opens the test's provider.

@@ -12,9 +12,10 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/provider/plugin"
-	"github.com/outrigger/outrigger/provider/plugin/internal/testplugin"
+	"github.com/outrigger/outrigger/test/testplugin"
 )
 
 func TestBuiltIn(t *testing.T) {
@@ -28,6 +29,22 @@ func TestBuiltIn(t *testing.T) {
 		t.Errorf("%+v", loaded)
 	}
 	log.Says(t, "Cloud provider external plugin loading is disabled, skipping plugin loading")
+}
+
+// TestOpenedProvidersAreChecked: no provider needs to refuse what none can take.
+func TestOpenedProvidersAreChecked(t *testing.T) {
+	bare := config.New("bare", func(struct{}) (provider.Provider, error) { return struct{ provider.Provider }{}, nil })
+	p, err := plugin.Open(t.Context(), bare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.DeleteInstance(t.Context(), ""); !errors.Is(err, provider.ErrInvalidArgument) {
+		t.Errorf("an empty id: %v", err)
+	}
+	none := config.New("none", func(struct{}) (provider.Provider, error) { return nil, nil })
+	if p, err := plugin.Open(t.Context(), none); p != nil || err != nil {
+		t.Errorf("nothing opened: %v, %v", p, err)
+	}
 }
 
 func TestUnsupported(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/provider/plugin"
-	"github.com/outrigger/outrigger/provider/plugin/internal/testplugin"
+	"github.com/outrigger/outrigger/test/testplugin"
 	"github.com/outrigger/outrigger/test/tier"
 )
 
@@ -53,7 +53,7 @@ func (w *workshop) run(t *testing.T, dir string, env []string, args ...string) {
 func (w *workshop) host(t *testing.T, name string, env []string, flags ...string) string {
 	t.Helper()
 	path := filepath.Join(w.dir, name)
-	args := append(append([]string{"go", "build"}, flags...), "-o", path, "./provider/plugin/testdata/host")
+	args := append(append([]string{"go", "build"}, flags...), "-o", path, "./test/testplugin/host")
 	w.run(t, w.root, append([]string{"GOFLAGS=-buildvcs=false"}, env...), args...)
 	return path
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 )
 
 // Carrier is how a provider comes into this program.
@@ -71,6 +72,16 @@ type Loaded struct {
 	Cloud provider.CloudProvider
 
 	closer io.Closer
+}
+
+// Open opens the provider of a manager that was loaded, or of a fresh one of its kind.
+// Calls whose arguments no provider can take do not reach it.
+func Open(ctx context.Context, cloud provider.CloudProvider) (provider.Provider, error) {
+	p, err := provider.Open(ctx, cloud)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	return arguments.Checked(p), nil
 }
 
 // Close ends the plugin's process or closes its socket. The provider cannot

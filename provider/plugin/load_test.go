@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
-	"github.com/outrigger/outrigger/provider/plugin/internal/testplugin"
+	"github.com/outrigger/outrigger/test/testplugin"
 )
 
 func TestMain(m *testing.M) {

@@ -35,13 +35,8 @@ func (c *command) runCheck() error {
 	if err := c.verify(ctx); err != nil {
 		return usagef("the provider cannot be checked: %w", err)
 	}
-	var results []conformance.Result
-	for _, check := range checks {
-		for _, result := range conformance.Execute(ctx, []conformance.Check{check}, c.subject) {
-			results = append(results, result)
-			conformance.WriteResult(c.Stdout, result)
-		}
-	}
+	write := func(result conformance.Result) { conformance.WriteResult(c.Stdout, result) }
+	results := conformance.ExecuteWith(ctx, conformance.Options{Ended: write}, checks, c.subject)
 	summary := conformance.Summarize(results)
 	fmt.Fprintln(c.Stdout, summary)
 	if err := c.writeJUnit(results); err != nil {
@@ -55,14 +50,14 @@ func (c *command) runCheck() error {
 
 // verify spares the checks a configuration that makes all of them fail.
 func (c *command) verify(ctx context.Context) error {
-	p, err := c.open(ctx, c.Cloud.NewProvider)
+	p, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	var opened closers
 	remote, err := c.overWire(ctx, p, &opened)
 	if err == nil {
-		err = remote.ConfigVerifier()
+		err = provider.VerifyConfig(ctx, remote)
 	}
 	return errors.Join(err, opened.close())
 }
@@ -97,7 +92,7 @@ func (c *command) subject(t conformance.T) conformance.Subject {
 		}
 	})
 	open := func() provider.Provider {
-		p, err := c.Cloud.NewProvider()
+		p, err := provider.Open(t.Context(), c.Cloud)
 		if err != nil {
 			t.Fatalf("NewProvider: %v", err)
 		}
@@ -107,7 +102,10 @@ func (c *command) subject(t conformance.T) conformance.Subject {
 		}
 		return remote
 	}
-	subject := conformance.Subject{Provider: open(), Reopen: open}
+	subject := conformance.Subject{
+		Provider: open(), Reopen: open,
+		Open: func(ctx context.Context) (provider.Provider, error) { return provider.Open(ctx, c.Cloud) },
+	}
 	if c.Subject != nil {
 		c.Subject(&subject)
 	}

@@ -53,13 +53,14 @@ func (c *command) validateImage(asked bool) error {
 // importer opens the provider. One that can do with fewer settings than those
 // of instances says so (package config).
 func (c *command) importer(ctx context.Context) (provider.Provider, error) {
-	open := c.Cloud.NewProvider
-	if m, ok := c.Cloud.(interface {
-		NewImporter() (provider.Provider, error)
-	}); ok {
-		open = m.NewImporter
+	m, ok := c.Cloud.(interface {
+		NewImporter(context.Context) (provider.Provider, error)
+	})
+	if !ok {
+		return c.open(ctx)
 	}
-	return c.open(ctx, open)
+	defer c.endWith(ctx)()
+	return m.NewImporter(ctx)
 }
 
 // importImage writes the id of the new image to standard output and what goes
@@ -80,10 +81,10 @@ func (c *command) importImage() error {
 	}
 	importer, ok := provider.As[provider.ImageImporter](p)
 	if !ok {
-		return errors.Join(none, p.Teardown())
+		return errors.Join(none, provider.Teardown(ctx, p))
 	}
 	id, err := importer.ImportImage(ctx, c.image, progressTo(c.Stderr))
-	if err = errors.Join(err, p.Teardown()); err != nil {
+	if err = errors.Join(err, provider.Teardown(ctx, p)); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.Stdout, id)

@@ -145,37 +145,29 @@ func (c *command) serveSocket() error {
 	slog.SetDefault(log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	p, err := c.open(ctx, c.Cloud.NewProvider)
+	p, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	listener, err := listen(path)
 	if err != nil {
-		return errors.Join(err, p.Teardown())
+		return errors.Join(err, provider.Teardown(ctx, p))
 	}
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	log.Info("Serving", "provider", c.Name, "version", c.Version, "socket", path)
 	return serve(ctx, listener, wire.NewServer(c.wireOptions(p)), standardPatience)
 }
 
-// open makes the provider of our flags and environment. NewProvider has no
-// context, but a signal must end the program anyway.
-func (c *command) open(ctx context.Context, open func() (provider.Provider, error)) (provider.Provider, error) {
-	type result struct {
-		provider provider.Provider
-		err      error
-	}
-	opened := make(chan result, 1)
-	go func() {
-		p, err := open()
-		opened <- result{p, err}
-	}()
-	select {
-	case r := <-opened:
-		return r.provider, r.err
-	case <-ctx.Done():
-		return nil, errors.New("stopped while the provider was connecting")
-	}
+// open makes the provider of our flags and environment.
+func (c *command) open(ctx context.Context) (provider.Provider, error) {
+	defer c.endWith(ctx)()
+	return provider.Open(ctx, c.Cloud)
+}
+
+// endWith ends the program when ctx ends, until the function it returns is called: a
+// provider that connects has made nothing, and not every NewProvider can be stopped.
+func (c *command) endWith(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { os.Exit(c.exit(errors.New("stopped while the provider was connecting"))) })
 }
 
 func (c *command) wireOptions(p provider.Provider) wire.Options {

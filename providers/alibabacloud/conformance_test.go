@@ -58,7 +58,7 @@ func TestConformance(t *testing.T) {
 						},
 					},
 					ReadUserData: func(_ context.Context, id string) (string, error) { return userData(c, id) },
-				}.Checked()
+				}
 			})
 		})
 	}

@@ -67,7 +67,7 @@ func TestImportFails(t *testing.T) {
 func TestTheFirstImage(t *testing.T) {
 	m := NewManager()
 	m.Set(config.Values{"alibabacloud-access-key-id": "id", "alibabacloud-secret-access-key": "secret"})
-	p, err := m.NewImporter()
+	p, err := m.NewImporter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

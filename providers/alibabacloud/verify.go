@@ -20,9 +20,12 @@ import (
 
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless the cloud does not know who asks.
-func (p *Provider) ConfigVerifier() (err error) {
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) (err error) {
 	defer explain(&err, "verify")
-	ctx, cancel := context.WithTimeout(context.Background(), p.pace.verify)
+	ctx, cancel := context.WithTimeout(ctx, p.pace.verify)
 	defer cancel()
 	var errs []error
 	vswitches, err := p.lookUpVSwitches(ctx)

@@ -73,7 +73,7 @@ func subjectOf(t *testing.T, name string, change func(*Config)) conformance.Subj
 		Spec:         provider.InstanceTypeSpec{MultiNic: name == "zones"},
 		ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(id) },
 		Limits:       cloudsim.Limits,
-	}.Checked()
+	}
 }
 
 // mustStart opens a provider that the suite tears down.

@@ -26,8 +26,11 @@ const verifyLimit = time.Minute
 
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless the cloud does not let us ask.
-func (p *Provider) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	ctx, s, done, err := p.begin(ctx)
 	if err != nil {

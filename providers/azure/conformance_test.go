@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 							return s.reopenAs(func(c *Config) { c.SubscriptionID = "99999999-2222-3333-4444-555555555555" })
 						},
 					},
-				}.Checked()
+				}
 			})
 		})
 	}

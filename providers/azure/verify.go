@@ -22,8 +22,11 @@ const verifyLimit = 2 * time.Minute
 
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless Azure cannot be asked.
-func (p *Provider) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	if err := p.verifyGroup(ctx); err != nil {
 		return err

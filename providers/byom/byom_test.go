@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/test/cloudsim"
@@ -23,7 +24,7 @@ import (
 func TestMain(m *testing.M) { cloudsim.Main(m) }
 
 func configFor(k *sim.Keys, n int) Config {
-	c := DefaultConfig()
+	c := config.Defaults[Config]()
 	c.PoolIPs = []string{fmt.Sprintf("%s-%s", sim.Addr(1), sim.Addr(n))}
 	c.PrivateKey, c.PublicKey, c.AllowlistDir = k.File("id"), k.File("id.pub"), k.File("allowed")
 	c.Namespace = "pods"
@@ -110,7 +111,7 @@ func TestConformance(t *testing.T) {
 				}
 				return f.UserData(i.IPs[0])
 			},
-		}.Checked()
+		}
 	})
 	f.wantNothing(t)
 }

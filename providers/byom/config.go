@@ -49,9 +49,6 @@ func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 // bad returns the error about a setting, by the name of its flag.
 func bad(flag, format string, args ...any) error {
 	return config.Wrong[Config](flag, format, args...)

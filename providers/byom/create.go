@@ -3,6 +3,7 @@
 package byom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +42,6 @@ type order struct {
 	userData string
 }
 
-// maxUserData is what a guest accepts, in bytes (package cloudinit).
-const maxUserData = cloudinit.MaxSize
-
 // Limits of requests if the machines' size is not configured: no machine is larger.
 const (
 	maxCPUs   = 4096
@@ -59,21 +57,15 @@ func (p *Provider) newOrder(podName, key string, cloudConfig cloudinit.CloudConf
 	if o.userData, err = userdata.Generate(cloudConfig); err != nil {
 		return nil, err
 	}
-	if len(o.userData) > maxUserData {
-		return nil, fmt.Errorf("%w: user-data of %d bytes: guests read %d", provider.ErrInvalidArgument, len(o.userData), maxUserData)
+	if len(o.userData) > cloudinit.MaxSize {
+		return nil, fmt.Errorf("%w: user-data of %d bytes: guests read %d", provider.ErrInvalidArgument, len(o.userData), cloudinit.MaxSize)
 	}
 	return o, nil
 }
 
 // refuse returns an error if the machines of the pool cannot satisfy spec.
 func (p *Provider) refuse(spec provider.InstanceTypeSpec) error {
-	cpus, memory := p.cfg.CPUs, p.cfg.Memory
-	if cpus == 0 {
-		cpus = maxCPUs
-	}
-	if memory == 0 {
-		memory = maxMemory
-	}
+	cpus, memory := cmp.Or(p.cfg.CPUs, maxCPUs), cmp.Or(p.cfg.Memory, maxMemory)
 	switch {
 	case spec.InstanceType != "":
 		return fmt.Errorf("%w: instance type %q: a pool has no types", provider.ErrInvalidArgument, spec.InstanceType)
@@ -87,7 +79,7 @@ func (p *Provider) refuse(spec provider.InstanceTypeSpec) error {
 		return fmt.Errorf("%w: a second interface to the outside: this provider gives none", provider.ErrInvalidArgument)
 	case len(spec.Volumes) > 0:
 		return fmt.Errorf("%w: volumes: this provider has none", provider.ErrInvalidArgument)
-	case spec.VCPUs < 0 || spec.VCPUs > cpus || spec.Memory < 0 || spec.Memory > memory:
+	case spec.VCPUs > cpus || spec.Memory > memory:
 		return fmt.Errorf("%w: %d CPUs and %d MiB: a machine has %d (-byom-cpu, BYOM_CPU) and %d (-byom-memory, BYOM_MEMORY)", provider.ErrInvalidArgument, spec.VCPUs, spec.Memory, cpus, memory)
 	}
 	return nil

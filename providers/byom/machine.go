@@ -6,13 +6,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,10 +96,8 @@ func (p *Provider) checkHostKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 	if len(p.identity.hostKeys) == 0 {
 		return nil
 	}
-	for _, allowed := range p.identity.hostKeys {
-		if bytes.Equal(allowed.Marshal(), key.Marshal()) {
-			return nil
-		}
+	if slices.ContainsFunc(p.identity.hostKeys, func(allowed ssh.PublicKey) bool { return bytes.Equal(allowed.Marshal(), key.Marshal()) }) {
+		return nil
 	}
 	return errHostKey
 }
@@ -163,7 +161,7 @@ var errThere = errors.New("the file is there")
 // put makes a file that is not there, with all of its content at once: the
 // guest waits for it. OpenSSH's rename refuses to replace a file.
 func (m *machine) put(ctx context.Context, name, text string) error {
-	part := name + "." + token()
+	part := name + "." + rand.Text()
 	f, err := m.sftp.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return m.failed(ctx, "make "+part, err)
@@ -181,12 +179,6 @@ func (m *machine) put(ctx context.Context, name, text string) error {
 		return errThere
 	}
 	return m.failed(ctx, "rename to "+name, err)
-}
-
-func token() string {
-	b := make([]byte, 6)
-	rand.Read(b)
-	return hex.EncodeToString(b)
 }
 
 // clean reports whether a machine has booted since boot, and is nobody's.

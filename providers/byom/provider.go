@@ -103,8 +103,11 @@ const verifyLimit = 30 * time.Second
 
 // ConfigVerifier implements provider.Provider: it reads the pool's state, and
 // asks each machine that is free whether it could be given away.
-func (p *Provider) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	st, err := p.store.read(ctx)
 	if err != nil {

@@ -4,7 +4,6 @@ package docker
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -44,31 +43,28 @@ func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 var apiVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 
 // validate reports everything that is wrong whatever the engine says.
 func (c Config) validate() error {
 	errs := []error{config.Check(c)}
 	if where, err := client.ParseHostURL(c.Host); err != nil || where.Scheme != "unix" && where.Scheme != "tcp" {
-		errs = append(errs, bad("docker-host", "DOCKER_HOST", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
+		errs = append(errs, bad("docker-host", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
 	}
 	if c.APIVersion != "" && !apiVersion.MatchString(c.APIVersion) {
-		errs = append(errs, bad("docker-api-version", "DOCKER_API_VERSION", "%q is not a version such as 1.41", c.APIVersion))
+		errs = append(errs, bad("docker-api-version", "%q is not a version such as 1.41", c.APIVersion))
 	}
 	switch {
 	case c.TLSVerify && c.CertPath == "":
-		errs = append(errs, bad("docker-cert-path", "DOCKER_CERT_PATH", "-docker-tls-verify (DOCKER_TLS_VERIFY) needs it"))
+		errs = append(errs, bad("docker-cert-path", "-docker-tls-verify (DOCKER_TLS_VERIFY) needs it"))
 	case c.TLSVerify && strings.HasPrefix(c.Host, "unix:"):
-		errs = append(errs, bad("docker-tls-verify", "DOCKER_TLS_VERIFY", "a unix socket speaks no TLS"))
+		errs = append(errs, bad("docker-tls-verify", "a unix socket speaks no TLS"))
 	}
 	if c.Image == "" {
-		errs = append(errs, bad("docker-podvm-image", "DOCKER_PODVM_IMAGE", "it is empty"))
+		errs = append(errs, bad("docker-podvm-image", "it is empty"))
 	}
 	if c.Network == "" || c.Network == "host" || c.Network == "none" || strings.HasPrefix(c.Network, "container:") {
-		errs = append(errs, bad("docker-network-name", "DOCKER_NETWORK_NAME", "%q gives a container no address of its own", c.Network))
+		errs = append(errs, bad("docker-network-name", "%q gives a container no address of its own", c.Network))
 	}
 	return errors.Join(errs...)
 }
@@ -87,7 +83,7 @@ func (c Config) options() []client.Opt {
 	return list
 }
 
-// bad names a setting by its flag and its variable.
-func bad(flagName, env, format string, args ...any) error {
-	return fmt.Errorf("%w: -%s (%s): %s", provider.ErrInvalidArgument, flagName, env, fmt.Sprintf(format, args...))
+// bad returns the error about a setting, by the name of its flag.
+func bad(flag, format string, args ...any) error {
+	return config.Wrong[Config](flag, format, args...)
 }

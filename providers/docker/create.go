@@ -175,8 +175,6 @@ func (p *Provider) make(ctx context.Context, r request) (string, error) {
 // refuse names what a container cannot have.
 func refuse(spec provider.InstanceTypeSpec) error {
 	switch {
-	case spec.VCPUs < 0 || spec.Memory < 0 || spec.GPUs < 0:
-		return fmt.Errorf("%w: a size is negative", provider.ErrInvalidArgument)
 	case spec.InstanceType != "":
 		return fmt.Errorf("%w: instance type %q: containers have none; ask for CPUs and memory", provider.ErrInvalidArgument, spec.InstanceType)
 	case spec.GPUs > 0 || spec.GPU != "":
@@ -286,7 +284,10 @@ func (p *Provider) seed(ctx context.Context, id string, r request, cloudConfig c
 		return fmt.Errorf("%w: the user-data has %d bytes and may have %d", provider.ErrInvalidArgument, len(text), cloudinit.MaxSize)
 	}
 	meta := fmt.Sprintf("instance-id: %s\nlocal-hostname: %s\n", nameOf(r.key), provider.InstanceName(r.pod, nameOf(r.key)[len("podvm-"):]))
-	archive, err := seedArchive(map[string]string{"user-data": text, "meta-data": meta})
+	// The key of the pod's certificate is in it.
+	archive, err := archiveOf(0o600, []string{"media/", "media/cidata/"}, map[string]string{
+		path.Join(seedDir[1:], "user-data"): text, path.Join(seedDir[1:], "meta-data"): meta,
+	})
 	if err != nil {
 		return err
 	}
@@ -294,17 +295,17 @@ func (p *Provider) seed(ctx context.Context, id string, r request, cloudConfig c
 	return err
 }
 
-func seedArchive(files map[string]string) (*bytes.Buffer, error) {
+// archiveOf packs folders, and files of a mode, for CopyToContainer.
+func archiveOf(mode int64, folders []string, files map[string]string) (*bytes.Buffer, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for _, dir := range []string{"media/", "media/cidata/"} {
+	for _, dir := range folders {
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}); err != nil {
 			return nil, err
 		}
 	}
 	for name, text := range files {
-		// The key of the pod's certificate is in it.
-		if err := w.WriteHeader(&tar.Header{Name: path.Join(seedDir[1:], name), Mode: 0o600, Size: int64(len(text))}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(text))}); err != nil {
 			return nil, err
 		}
 		if _, err := w.Write([]byte(text)); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
 	"github.com/outrigger/outrigger/test/dockerd"
 	"github.com/outrigger/outrigger/test/tier"
@@ -23,7 +24,7 @@ import (
 func TestMain(m *testing.M) { testns.Main(m) }
 
 func engineConfig(e *dockerd.Engine) Config {
-	c := DefaultConfig()
+	c := config.Defaults[Config]()
 	c.Host, c.Image = e.Host, dockerd.Image
 	return c
 }
@@ -39,7 +40,7 @@ func TestConformanceOnDockerd(t *testing.T) {
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				return e.ReadFile(id, "/media/cidata/user-data")
 			},
-		}.Checked()
+		}
 	}
 	tier.Conformance(t, open)
 }

@@ -3,8 +3,6 @@
 package docker
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -165,29 +163,19 @@ func (p *Provider) makeBalancer(ctx context.Context, spec provider.LoadBalancerS
 
 // balance writes the configuration files. The program in the container reloads them.
 func (p *Provider) balance(ctx context.Context, id string, spec provider.LoadBalancerSpec) error {
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(balancerFolder, "/") + "/", Mode: 0o755})
+	files := map[string]string{}
 	for _, port := range spec.Ports {
 		c := loadbalancer.Config{Port: int(port.Port)}
 		for _, b := range spec.Backends {
 			c.Backends = append(c.Backends, loadbalancer.Backend{Name: b.Name, Host: b.Addr.String(), Port: int(port.Target)})
 		}
-		text := c.HAProxy()
-		if err == nil {
-			err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(balancerFile(c.Port), "/"), Mode: 0o644, Size: int64(len(text))})
-		}
-		if err == nil {
-			_, err = w.Write([]byte(text))
-		}
+		files[strings.TrimPrefix(balancerFile(c.Port), "/")] = c.HAProxy()
 	}
-	if err == nil {
-		err = w.Close()
-	}
+	archive, err := archiveOf(0o644, []string{strings.TrimPrefix(balancerFolder, "/") + "/"}, files)
 	if err != nil {
 		return fmt.Errorf("pack the configuration: %w", err)
 	}
-	_, err = p.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: &archive})
+	_, err = p.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: archive})
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/test/cloudsim"
@@ -20,7 +21,7 @@ import (
 )
 
 func simConfig(e *sim.Engine, change ...func(*Config)) Config {
-	c := DefaultConfig()
+	c := config.Defaults[Config]()
 	c.Host, c.Image = e.Host, sim.Image
 	for _, do := range change {
 		do(&c)
@@ -79,7 +80,7 @@ func TestConformance(t *testing.T) {
 						},
 					},
 					ReadUserData: func(_ context.Context, id string) (string, error) { return e.ReadFile(id, "/media/cidata/user-data") },
-				}.Checked()
+				}
 			})
 			wantNothing(t, e)
 		})

@@ -17,13 +17,16 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// verifyLimit bounds ConfigVerifier, which has no context.
+// verifyLimit bounds ConfigVerifier.
 const verifyLimit = time.Minute
 
 // ConfigVerifier implements provider.Provider: it looks at everything that the
 // settings name and reports all that is wrong.
-func (p *Provider) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	err := p.knock(ctx)
 	if err == nil {

@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				return s.UserData(id)
 			},
-		}.Checked()
+		}
 	})
 }
 

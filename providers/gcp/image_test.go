@@ -119,7 +119,7 @@ func TestImportRole(t *testing.T) {
 func TestTheFirstImage(t *testing.T) {
 	m := NewManager()
 	m.Set(config.Values{"gcp-project-id": "my-project"})
-	p, err := m.NewImporter()
+	p, err := m.NewImporter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

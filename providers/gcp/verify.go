@@ -23,8 +23,11 @@ const verifyLimit = time.Minute
 
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless the credentials get no token.
-func (p *Provider) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	if _, err := p.api.tokens.get(ctx); err != nil {
 		return fmt.Errorf("verify: -gcp-credentials (GCP_CREDENTIALS), -gcp-credentials-file (GOOGLE_APPLICATION_CREDENTIALS): %w", err)

@@ -98,7 +98,7 @@ func TestImportRole(t *testing.T) {
 func TestTheFirstImage(t *testing.T) {
 	m := NewManager()
 	m.Set(config.Values{"zone-name": "us-south-1,us-south-2", "api-key": "key"})
-	p, err := m.NewImporter()
+	p, err := m.NewImporter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

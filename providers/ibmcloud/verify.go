@@ -23,8 +23,11 @@ const verifyLimit = time.Minute
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless the credentials get no token. The API has no dry run: what it
 // finds out of permissions is which reads are allowed.
-func (p *Provider) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	first := p.verifyReads(ctx)
 	if errors.Is(first, provider.ErrUnauthenticated) {

@@ -17,14 +17,17 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
-// verifyLimit bounds ConfigVerifier, which has no context.
+// verifyLimit bounds ConfigVerifier.
 const verifyLimit = time.Minute
 
 // ConfigVerifier implements provider.Provider: it looks at everything that the
 // settings name and reports all that is wrong.
-func (p *Provider) ConfigVerifier() (err error) {
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) (err error) {
 	defer explain(&err, "verify the configuration")
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	account, err := p.api.tokens.get(ctx)
 	if err != nil {

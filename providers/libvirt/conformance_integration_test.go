@@ -31,7 +31,7 @@ func TestConformance(t *testing.T) {
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Parallel: 4, Leaks: d.Leftovers,
 			ReadUserData: func(_ context.Context, id string) (string, error) { return seedOf(d, id) },
-		}.Checked()
+		}
 	}
 	tier.Conformance(t, open)
 }

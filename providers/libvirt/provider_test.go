@@ -25,7 +25,7 @@ func TestFakeConformance(t *testing.T) {
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Leaks: f.leaks,
 			ReadUserData: func(_ context.Context, id string) (string, error) { return f.userData(id) },
-		}.Checked()
+		}
 	})
 }
 

@@ -20,8 +20,11 @@ const verifyLimit = 30 * time.Second
 
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless the daemon cannot be asked.
-func (p *Provider) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	h, err := p.machine(ctx)
 	if err != nil {

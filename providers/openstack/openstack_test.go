@@ -86,7 +86,7 @@ func TestConformance(t *testing.T) {
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Leaks: c.Leaks, Limits: cloudsim.Limits, NoAccess: noAccess(t, c),
 			ReadUserData: func(_ context.Context, id string) (string, error) { return c.UserData(id) },
-		}.Checked()
+		}
 	})
 	wantNothing(t, c)
 }

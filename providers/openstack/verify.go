@@ -28,8 +28,11 @@ const verifyLimit = 30 * time.Second
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless nobody can log in. OpenStack has no dry run: that servers and
 // ports may be made shows with the first.
-func (p *Provider) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	c, err := p.conn.open(ctx)
 	if err != nil {

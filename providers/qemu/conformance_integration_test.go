@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 				_, files := readISO(t, image)
 				return files["user-data"], nil
 			},
-		}.Checked()
+		}
 	})
 }
 

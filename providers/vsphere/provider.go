@@ -54,8 +54,11 @@ func New(cfg Config) (*Provider, error) {
 }
 
 // Teardown ends the session; VMs run on.
-func (p *Provider) Teardown() error {
-	p.conn.close()
+func (p *Provider) Teardown() error { return p.TeardownContext(context.Background()) }
+
+// TeardownContext implements provider.ContextCloser.
+func (p *Provider) TeardownContext(ctx context.Context) error {
+	p.conn.close(ctx)
 	return nil
 }
 

@@ -165,8 +165,8 @@ func (r *renewing) renew(ctx context.Context, before int) error {
 // sooner or later.
 const closeWait = 5 * time.Second
 
-func (c *connection) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+func (c *connection) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, closeWait)
 	defer cancel()
 	unlock, err := c.lock(ctx)
 	if err != nil {

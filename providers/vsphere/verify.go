@@ -21,9 +21,12 @@ const verifyLimit = 30 * time.Second
 
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless vCenter cannot be asked.
-func (p *Provider) ConfigVerifier() (err error) {
+func (p *Provider) ConfigVerifier() error { return p.VerifyConfig(context.Background()) }
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *Provider) VerifyConfig(ctx context.Context) (err error) {
 	defer explain(&err, "verify")
-	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	c, err := p.conn.open(ctx)
 	if err != nil {

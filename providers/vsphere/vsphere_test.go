@@ -70,7 +70,7 @@ func TestConformance(t *testing.T) {
 				},
 			},
 			ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(vmName(id)) },
-		}.Checked()
+		}
 	})
 	if wrong := s.World.Violations(); len(wrong) > 0 {
 		t.Errorf("books: %q", wrong)

@@ -107,7 +107,9 @@ type cloud struct {
 	loaded   *plugin.Loaded
 }
 
-func (c *cloud) close() error { return errors.Join(c.provider.Teardown(), c.loaded.Close()) }
+func (c *cloud) close() error {
+	return errors.Join(provider.Teardown(context.Background(), c.provider), c.loaded.Close())
+}
 
 // open configures a provider as the cluster does. The error says why the cloud
 // cannot be seen from here.
@@ -125,7 +127,7 @@ func (a *App) open(ctx context.Context, s *settings, name string) (*cloud, error
 	}
 	manager = manager.Fresh()
 	manager.Set(s.values(manager.Schema()))
-	p, err := manager.NewProvider()
+	p, err := plugin.Open(ctx, manager)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("configure provider %s with %s and %s: %w", name, configMapName, secretName, err), loaded.Close())
 	}

@@ -66,14 +66,14 @@ func (a *app) open(ctx context.Context) (*subjects, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := first.cloud.NewProvider()
+	p, err := plugin.Open(ctx, first.cloud)
 	if err != nil {
 		return nil, errors.Join(err, first.close())
 	}
 	s := &subjects{name: first.name, template: a.subject, first: first, noAccess: map[string]*host{}}
 	s.second, err = a.load(ctx, "second", a.set)
 	if err == nil {
-		err = s.tryBoth()
+		err = s.tryBoth(ctx)
 	}
 	for i, setting := range a.noAccess {
 		if err != nil {
@@ -82,7 +82,7 @@ func (a *app) open(ctx context.Context) (*subjects, error) {
 		name, _, _ := strings.Cut(setting, "=")
 		s.noAccess["another "+name], err = a.load(ctx, fmt.Sprintf("no-access-%d", i), append(slices.Clone(a.set), setting))
 	}
-	if err = errors.Join(err, p.Teardown()); err != nil {
+	if err = errors.Join(err, provider.Teardown(ctx, p)); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
@@ -90,10 +90,10 @@ func (a *app) open(ctx context.Context) (*subjects, error) {
 
 // tryBoth opens the second host while the first is open. A server whose provider can
 // have only one configuration refuses that; then the first host is used for both.
-func (s *subjects) tryBoth() error {
-	p, err := s.second.cloud.NewProvider()
+func (s *subjects) tryBoth(ctx context.Context) error {
+	p, err := plugin.Open(ctx, s.second.cloud)
 	if err == nil {
-		return p.Teardown()
+		return provider.Teardown(ctx, p)
 	}
 	err = s.second.close()
 	s.second = s.first
@@ -263,12 +263,14 @@ func (s *subjects) open(t conformance.T) conformance.Subject {
 	subject := s.template
 	subject.Provider = newProvider(t, s.first)
 	subject.Reopen = func() provider.Provider { return newProvider(t, s.second) }
+	subject.Open = func(ctx context.Context) (provider.Provider, error) { return plugin.Open(ctx, s.second.cloud) }
+	subject.Unchecked = true // plugin.Open checks
 	for why, h := range s.noAccess {
 		if subject.NoAccess == nil {
 			subject.NoAccess = map[string]func() provider.Provider{}
 		}
 		subject.NoAccess[why] = func() provider.Provider {
-			p, err := h.cloud.NewProvider()
+			p, err := plugin.Open(t.Context(), h.cloud)
 			if err != nil {
 				return nil
 			}
@@ -279,7 +281,7 @@ func (s *subjects) open(t conformance.T) conformance.Subject {
 }
 
 func newProvider(t conformance.T, h *host) provider.Provider {
-	p, err := h.cloud.NewProvider()
+	p, err := plugin.Open(t.Context(), h.cloud)
 	if err != nil {
 		t.Fatalf("the provider cannot be opened: %v", err)
 	}

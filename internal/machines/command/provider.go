@@ -86,7 +86,7 @@ func (o opener) open(ctx context.Context, name string) (*cloud, error) {
 	if c.loaded, err = plugin.Load(ctx, plugin.Options{Name: name, Getenv: getenv, Log: o.logger}); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.source, err)
 	}
-	if err := errors.Join(c.configure(own), c.configureDomains(o.settings)); err != nil {
+	if err := errors.Join(c.configure(ctx, own), c.configureDomains(ctx, o.settings)); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
@@ -134,11 +134,11 @@ func apart(own map[string]string, getenv func(string) string) func(string) strin
 	}
 }
 
-func (c *cloud) configure(own map[string]string) (err error) {
+func (c *cloud) configure(ctx context.Context, own map[string]string) (err error) {
 	if own != nil {
-		c.any, err = variables.Open(c.loaded.Cloud, own, c.settings, plugin.FolderVariable, plugin.EnableVariable, plugin.PathVariable, plugin.HashVariable)
+		c.any, err = variables.Open(ctx, c.loaded.Cloud, own, c.settings, plugin.FolderVariable, plugin.EnableVariable, plugin.PathVariable, plugin.HashVariable)
 	} else {
-		c.any, err = variables.OpenByEnvironment(c.loaded.Cloud)
+		c.any, err = variables.OpenByEnvironment(ctx, c.loaded.Cloud)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: provider %s: %w", c.source, c.name, err)
@@ -146,13 +146,13 @@ func (c *cloud) configure(own map[string]string) (err error) {
 	return nil
 }
 
-func (c *cloud) configureDomains(s *settings) error {
+func (c *cloud) configureDomains(ctx context.Context, s *settings) error {
 	for name, file := range s.domains[c.name] {
 		own, err := variables.Read(file)
 		if err != nil {
 			err = program.UsageError(err)
 		} else {
-			c.domains[name], err = variables.Open(c.loaded.Cloud, own, c.settings)
+			c.domains[name], err = variables.Open(ctx, c.loaded.Cloud, own, c.settings)
 		}
 		if err != nil {
 			delete(c.domains, name)
@@ -165,10 +165,10 @@ func (c *cloud) configureDomains(s *settings) error {
 func (c *cloud) close() error {
 	var errs []error
 	if c.any != nil {
-		errs = append(errs, c.any.Teardown())
+		errs = append(errs, provider.Teardown(context.Background(), c.any))
 	}
 	for _, p := range c.domains {
-		errs = append(errs, p.Teardown())
+		errs = append(errs, provider.Teardown(context.Background(), p))
 	}
 	return errors.Join(append(errs, c.loaded.Close())...)
 }

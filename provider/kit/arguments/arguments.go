@@ -18,7 +18,7 @@ import (
 // empty id to delete, a list that matches everything, a negative size. Their error is
 // [provider.ErrInvalidArgument]. Ask it for capabilities with [provider.As].
 //
-// Managers that package config makes have their providers checked so.
+// Hosts open providers so (package plugin), and package conformance checks them so.
 func Checked(p provider.Provider) provider.Provider {
 	return intercept.Provider(p, func(_ context.Context, call intercept.Call, next func() error) error {
 		if err := check(call); err != nil {

@@ -7,7 +7,6 @@ package intercept
 import (
 	"context"
 	"net/netip"
-	"slices"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
@@ -36,17 +35,12 @@ type Func func(ctx context.Context, call Call, next func() error) error
 // Provider returns p with around around its calls. It has the capabilities that p
 // has; ask for them with [provider.As].
 func Provider(p provider.Provider, around Func) provider.Provider {
-	capabilities := provider.Capabilities(p)
-	if _, ok := provider.As[provider.ImageImporter](p); ok {
-		capabilities = append(capabilities, provider.CapabilityImageImport)
-	}
-	return &intercepted{p, around, capabilities}
+	return &intercepted{p, around}
 }
 
 type intercepted struct {
 	provider.Provider
-	around       Func
-	capabilities []provider.Capability
+	around Func
 }
 
 var (
@@ -59,11 +53,13 @@ var (
 	_ provider.NodeAddresser          = (*intercepted)(nil)
 	_ provider.LoadBalancerController = (*intercepted)(nil)
 	_ provider.ImageImporter          = (*intercepted)(nil)
+	_ provider.ContextVerifier        = (*intercepted)(nil)
+	_ provider.ContextCloser          = (*intercepted)(nil)
 )
 
 // HasCapability implements provider.Limited.
 func (p *intercepted) HasCapability(c provider.Capability) bool {
-	return slices.Contains(p.capabilities, c)
+	return provider.Has(p.Provider, c)
 }
 
 // around calls a method through f. What the method returned is returned with f's
@@ -190,4 +186,14 @@ func (p *intercepted) ImportImage(ctx context.Context, source provider.ImageSour
 	return through(ctx, p, Call{Method: "ImportImage"}, func(inner provider.ImageImporter) (string, error) {
 		return inner.ImportImage(ctx, source, progress)
 	})
+}
+
+// VerifyConfig implements provider.ContextVerifier.
+func (p *intercepted) VerifyConfig(ctx context.Context) error {
+	return only(ctx, p, Call{Method: "VerifyConfig"}, func(inner provider.ContextVerifier) error { return inner.VerifyConfig(ctx) })
+}
+
+// TeardownContext implements provider.ContextCloser.
+func (p *intercepted) TeardownContext(ctx context.Context) error {
+	return only(ctx, p, Call{Method: "TeardownContext"}, func(inner provider.ContextCloser) error { return inner.TeardownContext(ctx) })
 }

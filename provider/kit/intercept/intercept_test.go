@@ -15,8 +15,11 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/intercept"
 )
 
-// importer is the fake with images; its creations leave something behind.
+// importer is the fake with images, and waits in Teardown; its creations leave
+// something behind.
 type importer struct{ *fake.Cloud }
+
+func (importer) TeardownContext(context.Context) error { return nil }
 
 func (importer) ImportImage(context.Context, provider.ImageSource, func(provider.ImageProgress)) (string, error) {
 	return "image", nil
@@ -50,6 +53,7 @@ func TestEveryMethodIsIntercepted(t *testing.T) {
 	for _, capability := range []any{
 		(*provider.Provider)(nil), (*provider.Lister)(nil), (*provider.Getter)(nil), (*provider.ConsoleReader)(nil), (*provider.PowerController)(nil),
 		(*provider.InstanceTypeLister)(nil), (*provider.NodeAddresser)(nil), (*provider.LoadBalancerController)(nil), (*provider.ImageImporter)(nil),
+		(*provider.ContextVerifier)(nil), (*provider.ContextCloser)(nil),
 	} {
 		kind := reflect.TypeOf(capability).Elem()
 		if !reflect.TypeOf(p).Implements(kind) {

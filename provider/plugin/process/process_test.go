@@ -19,10 +19,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/plugin/internal/testplugin"
 	"github.com/outrigger/outrigger/provider/plugin/pluginfile"
 	"github.com/outrigger/outrigger/provider/plugin/process"
 	"github.com/outrigger/outrigger/provider/plugin/wire"
+	"github.com/outrigger/outrigger/test/testplugin"
 )
 
 // hostVariable makes the test's binary a host of the plugin it names.

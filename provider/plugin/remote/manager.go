@@ -19,7 +19,10 @@ type Manager struct {
 	getenv func(string) string
 }
 
-var _ config.Configurable = (*Manager)(nil)
+var (
+	_ config.Configurable    = (*Manager)(nil)
+	_ provider.ContextOpener = (*Manager)(nil)
+)
 
 // NewManager returns a manager with nothing set. A provider that somebody else
 // has configured has no settings here. A nil getenv is os.Getenv.
@@ -38,11 +41,16 @@ func (m *Manager) LoadEnv() { m.Binder.LoadEnv(m.getenv) }
 
 // NewProvider sends the settings over the link.
 func (m *Manager) NewProvider() (provider.Provider, error) {
+	return m.NewProviderContext(context.Background())
+}
+
+// NewProviderContext implements provider.ContextOpener, within [ConfigureTimeout].
+func (m *Manager) NewProviderContext(ctx context.Context) (provider.Provider, error) {
 	values, err := m.Values()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), ConfigureTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ConfigureTimeout)
 	defer cancel()
 	name, capabilities, err := m.link.open(ctx, values)
 	if err != nil {

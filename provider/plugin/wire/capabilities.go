@@ -79,9 +79,7 @@ func (s *Server) InstanceTypes(ctx context.Context, request *pluginpb.InstanceTy
 	answer := &pluginpb.InstanceTypesResponse{}
 	return answer, withCapability(ctx, s, "InstanceTypes", request, func(p provider.InstanceTypeLister) error {
 		types, err := p.InstanceTypes(ctx)
-		for _, t := range types {
-			answer.Types = append(answer.Types, typeToWire(t))
-		}
+		answer.Types = each(types, typeToWire)
 		return err
 	})
 }

@@ -77,13 +77,10 @@ func Info(ctx context.Context, conn grpc.ClientConnInterface, options ...Option)
 // its optional capabilities. The same values again change nothing, others replace
 // the provider. For a plugin that [About.Configured] says is configured there
 // must be no values.
-func Configure(ctx context.Context, conn grpc.ClientConnInterface, configuration string, values config.Values, options ...Option) (capabilities []provider.Capability, err error) {
+func Configure(ctx context.Context, conn grpc.ClientConnInterface, configuration string, values config.Values, options ...Option) ([]provider.Capability, error) {
 	c := newClient(conn, options)
 	answer, err := call(ctx, c, "Configure", c.rpc.Configure, &pluginpb.ConfigureRequest{Configuration: configuration, Values: values})
-	for _, name := range answer.GetPowers() {
-		capabilities = append(capabilities, provider.Capability(name))
-	}
-	return capabilities, err
+	return each(answer.GetPowers(), func(name string) provider.Capability { return provider.Capability(name) }), err
 }
 
 // rpcMethod is a method of pluginpb.ProviderClient.

@@ -12,16 +12,22 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
+// each converts a list. It is nil for an empty one.
+func each[A, B any](list []A, f func(A) B) []B {
+	var all []B
+	for _, one := range list {
+		all = append(all, f(one))
+	}
+	return all
+}
+
 func instanceToWire(i *provider.Instance) *pluginpb.Instance {
 	if i == nil {
 		return nil
 	}
 	m := &pluginpb.Instance{
 		Id: i.ID, Name: i.Name, Key: i.Key, Tags: i.Tags, State: string(i.State),
-		Zone: i.Zone, Region: i.Region, InstanceType: i.Type,
-	}
-	for _, ip := range i.IPs {
-		m.Ips = append(m.Ips, ip.String())
+		Zone: i.Zone, Region: i.Region, InstanceType: i.Type, Ips: each(i.IPs, netip.Addr.String),
 	}
 	if !i.Created.IsZero() {
 		m.CreatedUnixNano = i.Created.UnixNano()
@@ -66,25 +72,18 @@ func instanceFromWire(m *pluginpb.Instance) (*provider.Instance, error) {
 }
 
 func specToWire(s provider.InstanceTypeSpec) *pluginpb.InstanceTypeSpec {
-	m := &pluginpb.InstanceTypeSpec{
+	return &pluginpb.InstanceTypeSpec{
 		InstanceType: s.InstanceType, Vcpus: s.VCPUs, MemoryMib: s.Memory, Arch: s.Arch, Gpus: s.GPUs, Gpu: s.GPU,
-		Image: s.Image, MultiNic: s.MultiNic, Tags: s.Tags,
+		Image: s.Image, MultiNic: s.MultiNic, Tags: s.Tags, VolumeDiskIds: each(s.Volumes, func(v provider.CloudVolume) string { return v.DiskID }),
 	}
-	for _, volume := range s.Volumes {
-		m.VolumeDiskIds = append(m.VolumeDiskIds, volume.DiskID)
-	}
-	return m
 }
 
 func specFromWire(m *pluginpb.InstanceTypeSpec) provider.InstanceTypeSpec {
-	s := provider.InstanceTypeSpec{
+	return provider.InstanceTypeSpec{
 		InstanceType: m.GetInstanceType(), VCPUs: m.GetVcpus(), Memory: m.GetMemoryMib(), Arch: m.GetArch(), GPUs: m.GetGpus(), GPU: m.GetGpu(),
 		Image: m.GetImage(), MultiNic: m.GetMultiNic(), Tags: m.GetTags(),
+		Volumes: each(m.GetVolumeDiskIds(), func(id string) provider.CloudVolume { return provider.CloudVolume{DiskID: id} }),
 	}
-	for _, id := range m.GetVolumeDiskIds() {
-		s.Volumes = append(s.Volumes, provider.CloudVolume{DiskID: id})
-	}
-	return s
 }
 
 func typeToWire(t provider.InstanceType) *pluginpb.InstanceType {

@@ -67,7 +67,7 @@ func (r *remote) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalan
 	if err != nil {
 		return nil, err
 	}
-	return r.balancer("EnsureLoadBalancer", answer.LoadBalancer)
+	return read(r, "EnsureLoadBalancer", answer.LoadBalancer, balancerFromWire)
 }
 
 func (r *remote) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
@@ -75,7 +75,7 @@ func (r *remote) GetLoadBalancer(ctx context.Context, key string) (*provider.Loa
 	if err != nil {
 		return nil, err
 	}
-	return r.balancer("GetLoadBalancer", answer.LoadBalancer)
+	return read(r, "GetLoadBalancer", answer.LoadBalancer, balancerFromWire)
 }
 
 func (r *remote) ListLoadBalancers(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
@@ -83,28 +83,12 @@ func (r *remote) ListLoadBalancers(ctx context.Context, match map[string]string)
 	if err != nil {
 		return nil, err
 	}
-	var list []provider.LoadBalancer
-	for _, m := range answer.LoadBalancers {
-		one, err := r.balancer("ListLoadBalancers", m)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, *one)
-	}
-	return list, nil
+	return readAll(r, "ListLoadBalancers", answer.LoadBalancers, balancerFromWire)
 }
 
 func (r *remote) DeleteLoadBalancer(ctx context.Context, key string) error {
 	_, err := call(ctx, r.client, "DeleteLoadBalancer", r.rpc.DeleteLoadBalancer, &pluginpb.DeleteLoadBalancerRequest{Configuration: r.configuration, Key: key})
 	return err
-}
-
-func (r *remote) balancer(method string, m *pluginpb.LoadBalancer) (*provider.LoadBalancer, error) {
-	balancer, err := balancerFromWire(m)
-	if err != nil {
-		return nil, fmt.Errorf("%w: plugin %s answered %s wrongly: %w", provider.ErrUnknown, r.name, method, err)
-	}
-	return balancer, nil
 }
 
 func balancerToWire(b *provider.LoadBalancer) *pluginpb.LoadBalancer {
@@ -115,9 +99,7 @@ func balancerToWire(b *provider.LoadBalancer) *pluginpb.LoadBalancer {
 		Key: b.Key, Tags: b.Tags, PortsKnown: b.Ports != nil, Ports: portsToWire(b.Ports),
 		BackendsKnown: b.Backends != nil, Backends: backendsToWire(b.Backends),
 	}
-	for _, addr := range b.Addrs {
-		m.Addresses = append(m.Addresses, addr.String())
-	}
+	m.Addresses = each(b.Addrs, netip.Addr.String)
 	return m
 }
 
@@ -141,15 +123,16 @@ func balancerFromWire(m *pluginpb.LoadBalancer) (*provider.LoadBalancer, error) 
 	if m.BackendsKnown {
 		b.Backends = backends
 	}
-	return b, errors.Join(err, wrong)
+	if err = errors.Join(err, wrong); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 func portsToWire(ports []provider.LoadBalancerPort) []*pluginpb.LoadBalancerPort {
-	var list []*pluginpb.LoadBalancerPort
-	for _, p := range ports {
-		list = append(list, &pluginpb.LoadBalancerPort{Port: uint32(p.Port), Target: uint32(p.Target), Protocol: p.Protocol})
-	}
-	return list
+	return each(ports, func(p provider.LoadBalancerPort) *pluginpb.LoadBalancerPort {
+		return &pluginpb.LoadBalancerPort{Port: uint32(p.Port), Target: uint32(p.Target), Protocol: p.Protocol}
+	})
 }
 
 // portsFromWire never returns nil, which says that ports are unknown.
@@ -165,15 +148,13 @@ func portsFromWire(list []*pluginpb.LoadBalancerPort) ([]provider.LoadBalancerPo
 }
 
 func backendsToWire(backends []provider.LoadBalancerBackend) []*pluginpb.LoadBalancerBackend {
-	var list []*pluginpb.LoadBalancerBackend
-	for _, b := range backends {
+	return each(backends, func(b provider.LoadBalancerBackend) *pluginpb.LoadBalancerBackend {
 		m := &pluginpb.LoadBalancerBackend{Name: b.Name, InstanceId: b.InstanceID}
 		if b.Addr.IsValid() {
 			m.Address = b.Addr.String()
 		}
-		list = append(list, m)
-	}
-	return list
+		return m
+	})
 }
 
 // backendsFromWire never returns nil, which says that backends are unknown.

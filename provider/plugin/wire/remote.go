@@ -19,13 +19,9 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
-// How long the methods that have no context may take.
-const (
-	// VerifyTimeout is for ConfigVerifier, which asks the cloud several things.
-	VerifyTimeout = 2 * time.Minute
-	// TeardownTimeout is for Teardown.
-	TeardownTimeout = 10 * time.Second
-)
+// VerifyTimeout is how long ConfigVerifier may take, which asks the cloud several
+// things.
+const VerifyTimeout = 2 * time.Minute
 
 // remote is a provider in a plugin.
 type remote struct {
@@ -43,6 +39,8 @@ var (
 	_ provider.PowerController    = (*remote)(nil)
 	_ provider.InstanceTypeLister = (*remote)(nil)
 	_ provider.NodeAddresser      = (*remote)(nil)
+	_ provider.ContextVerifier    = (*remote)(nil)
+	_ provider.ContextCloser      = (*remote)(nil)
 
 	_ provider.LoadBalancerController = (*remote)(nil)
 )
@@ -55,8 +53,10 @@ func NewProvider(conn grpc.ClientConnInterface, configuration string, capabiliti
 	return &remote{newClient(conn, options), configuration, slices.Clone(capabilities)}
 }
 
-// HasCapability implements provider.Limited.
-func (r *remote) HasCapability(c provider.Capability) bool { return slices.Contains(r.capabilities, c) }
+// HasCapability implements provider.Limited. Calls of gRPC always have a context.
+func (r *remote) HasCapability(c provider.Capability) bool {
+	return c == provider.CapabilityVerifyContext || c == provider.CapabilityCloseContext || slices.Contains(r.capabilities, c)
+}
 
 func (r *remote) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	userData, err := userdata.Generate(cloudConfig)
@@ -78,7 +78,7 @@ func (r *remote) CreateInstance(ctx context.Context, podName, sandboxID string, 
 		made, _ := instanceFromWire(partial) // its id is what matters
 		return made, err
 	}
-	return r.instance("CreateInstance", answer.Instance)
+	return read(r, "CreateInstance", answer.Instance, instanceFromWire)
 }
 
 // instanceDetail finds the instance that was made anyway.
@@ -91,16 +91,30 @@ func instanceDetail(err error) *pluginpb.Instance {
 	return nil
 }
 
-// instance returns the instance also with an error, so that it can be deleted.
-func (r *remote) instance(method string, m *pluginpb.Instance) (*provider.Instance, error) {
-	instance, err := instanceFromWire(m)
-	if instance == nil && err == nil {
+// read reads a message of a reply. It returns what could be read also with an error, so
+// that it can be deleted.
+func read[M, V any](r *remote, method string, message M, from func(M) (*V, error)) (*V, error) {
+	value, err := from(message)
+	if value == nil && err == nil {
 		err = errors.New("neither an instance nor an error")
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: plugin %s answered %s wrongly: %w", provider.ErrUnknown, r.name, method, err)
 	}
-	return instance, err
+	return value, err
+}
+
+// readAll reads the messages of a list.
+func readAll[M, V any](r *remote, method string, messages []M, from func(M) (*V, error)) ([]V, error) {
+	var list []V
+	for _, m := range messages {
+		value, err := read(r, method, m, from)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, *value)
+	}
+	return list, nil
 }
 
 func (r *remote) DeleteInstance(ctx context.Context, instanceID string) error {
@@ -109,17 +123,21 @@ func (r *remote) DeleteInstance(ctx context.Context, instanceID string) error {
 	return err
 }
 
-// Teardown releases the configuration in the plugin within [TeardownTimeout].
-func (r *remote) Teardown() error {
-	ctx, cancel := context.WithTimeout(context.Background(), TeardownTimeout)
-	defer cancel()
+// Teardown implements provider.Provider.
+func (r *remote) Teardown() error { return provider.Teardown(context.Background(), r) }
+
+// TeardownContext releases the configuration in the plugin.
+func (r *remote) TeardownContext(ctx context.Context) error {
 	_, err := call(ctx, r.client, "Teardown", r.rpc.Teardown, &pluginpb.TeardownRequest{Configuration: r.configuration})
 	return err
 }
 
-// ConfigVerifier verifies within [VerifyTimeout].
-func (r *remote) ConfigVerifier() error {
-	ctx, cancel := context.WithTimeout(context.Background(), VerifyTimeout)
+// ConfigVerifier implements provider.Provider.
+func (r *remote) ConfigVerifier() error { return r.VerifyConfig(context.Background()) }
+
+// VerifyConfig verifies within [VerifyTimeout].
+func (r *remote) VerifyConfig(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, VerifyTimeout)
 	defer cancel()
 	_, err := call(ctx, r.client, "VerifyConfig", r.rpc.VerifyConfig, &pluginpb.VerifyConfigRequest{Configuration: r.configuration})
 	return err
@@ -131,15 +149,7 @@ func (r *remote) ListInstances(ctx context.Context, match map[string]string) ([]
 	if err != nil {
 		return nil, err
 	}
-	var list []provider.Instance
-	for _, m := range answer.Instances {
-		instance, err := r.instance("ListInstances", m)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, *instance)
-	}
-	return list, nil
+	return readAll(r, "ListInstances", answer.Instances, instanceFromWire)
 }
 
 func (r *remote) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
@@ -148,7 +158,7 @@ func (r *remote) GetInstance(ctx context.Context, instanceID string) (*provider.
 	if err != nil {
 		return nil, err
 	}
-	return r.instance("GetInstance", answer.Instance)
+	return read(r, "GetInstance", answer.Instance, instanceFromWire)
 }
 
 func (r *remote) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
@@ -172,11 +182,7 @@ func (r *remote) InstanceTypes(ctx context.Context) ([]provider.InstanceType, er
 	if err != nil {
 		return nil, err
 	}
-	var list []provider.InstanceType
-	for _, m := range answer.Types {
-		list = append(list, typeFromWire(m))
-	}
-	return list, nil
+	return each(answer.Types, typeFromWire), nil
 }
 
 func (r *remote) NodeAddress(ctx context.Context) (netip.Addr, error) {

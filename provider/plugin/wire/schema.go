@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -129,14 +130,14 @@ func (o opener) single() bool {
 	return !several
 }
 
-// open makes a provider. It may take long and has no context.
-func (o opener) open(values config.Values) (p provider.Provider, err error) {
+// open makes a provider. It may take long.
+func (o opener) open(ctx context.Context, values config.Values) (p provider.Provider, err error) {
 	if configurable, ok := o.cloud.(config.Configurable); ok {
 		manager := configurable.Fresh()
 		manager.Set(values)
-		p, err = manager.NewProvider()
+		p, err = provider.Open(ctx, manager)
 	} else {
-		p, err = o.openByFlags(values)
+		p, err = o.openByFlags(ctx, values)
 	}
 	if err == nil && p == nil {
 		err = fmt.Errorf("%w: NewProvider of %s answered neither a provider nor an error", provider.ErrUnknown, o.name)
@@ -144,7 +145,7 @@ func (o opener) open(values config.Values) (p provider.Provider, err error) {
 	return p, err
 }
 
-func (o opener) openByFlags(values config.Values) (provider.Provider, error) {
+func (o opener) openByFlags(ctx context.Context, values config.Values) (provider.Provider, error) {
 	flags := flag.NewFlagSet(o.name, flag.ContinueOnError)
 	o.cloud.ParseCmd(flags)
 	secret := map[string]bool{}
@@ -164,5 +165,5 @@ func (o opener) openByFlags(values config.Values) (provider.Provider, error) {
 		}
 	}
 	o.cloud.LoadEnv()
-	return o.cloud.NewProvider()
+	return provider.Open(ctx, o.cloud)
 }

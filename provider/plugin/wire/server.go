@@ -55,9 +55,7 @@ func NewServer(o Options) *Server {
 		info:     &pluginpb.GetInfoResponse{ContractVersion: ContractVersion, Name: o.Name, Version: o.Version, Configured: o.Configured != nil},
 		sessions: &sessions{panics: panics, opener: opener{o.Name, o.Cloud, *o.Schema}, byName: map[string]*session{}, opening: map[string]chan struct{}{}},
 	}
-	for _, field := range o.Schema.Fields {
-		s.info.Schema = append(s.info.Schema, fieldToWire(field))
-	}
+	s.info.Schema = each(o.Schema.Fields, fieldToWire)
 	if o.Configured != nil {
 		s.sessions.fixed = newSession(o.Configured, nil, panics)
 	}
@@ -75,9 +73,9 @@ func (s *Server) Register(registrar grpc.ServiceRegistrar) {
 }
 
 // Close refuses new calls and tears all providers down once the calls to them
-// have ended, within [TeardownTimeout].
+// have ended, within [provider.TeardownTimeout].
 func (s *Server) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), TeardownTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), provider.TeardownTimeout)
 	defer cancel()
 	return s.sessions.close(ctx)
 }
@@ -93,44 +91,19 @@ func (s *Server) Configure(ctx context.Context, request *pluginpb.ConfigureReque
 	if err != nil {
 		return nil, toStatus(ctx, err, nil)
 	}
-	response := &pluginpb.ConfigureResponse{}
-	for _, c := range provider.Capabilities(session.provider) {
-		response.Powers = append(response.Powers, string(c))
-	}
-	return response, nil
+	powers := each(provider.Capabilities(session.provider), func(c provider.Capability) string { return string(c) })
+	return &pluginpb.ConfigureResponse{Powers: powers}, nil
 }
 
 // Teardown implements pluginpb.ProviderServer.
 func (s *Server) Teardown(ctx context.Context, request *pluginpb.TeardownRequest) (*pluginpb.TeardownResponse, error) {
-	if err := s.sessions.teardown(ctx, request.Configuration); err != nil {
-		return nil, toStatus(ctx, err, nil)
-	}
-	return &pluginpb.TeardownResponse{}, nil
+	return &pluginpb.TeardownResponse{}, statusOf(ctx, s.sessions.teardown(ctx, request.Configuration))
 }
 
 // VerifyConfig implements pluginpb.ProviderServer.
 func (s *Server) VerifyConfig(ctx context.Context, request *pluginpb.VerifyConfigRequest) (*pluginpb.VerifyConfigResponse, error) {
-	session, err := s.sessions.enter(request.Configuration)
-	if err != nil {
-		return nil, toStatus(ctx, err, nil)
-	}
-	verified := make(chan error, 1)
-	go func() { // ConfigVerifier has no context
-		defer session.leave()
-		verified <- func() (err error) {
-			defer session.recovered("ConfigVerifier", &err)
-			return session.provider.ConfigVerifier()
-		}()
-	}()
-	select {
-	case err = <-verified:
-	case <-ctx.Done():
-		err = fmt.Errorf("%w: ConfigVerifier has not returned: %w", provider.ErrUnavailable, context.Cause(ctx))
-	}
-	if err != nil {
-		return nil, toStatus(ctx, err, nil)
-	}
-	return &pluginpb.VerifyConfigResponse{}, nil
+	err := s.with("ConfigVerifier", request, func(session *session) error { return provider.VerifyConfig(ctx, session.provider) })
+	return &pluginpb.VerifyConfigResponse{}, statusOf(ctx, err)
 }
 
 // CreateInstance implements pluginpb.ProviderServer.

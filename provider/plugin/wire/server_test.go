@@ -16,8 +16,8 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/fake"
-	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
 
@@ -120,17 +120,83 @@ func TestPanics(t *testing.T) {
 	}
 }
 
+// TestVerifyIsBounded: a client waits no longer than its context for a verifier that has
+// none, and the provider is torn down after it.
 func TestVerifyIsBounded(t *testing.T) {
+	var log events
 	gate := make(chan struct{})
-	s := start(t, wire.Options{Name: "stub", Cloud: stubCloud(nil), Configured: &stub{verify: func() error { <-gate; return nil }}})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err := s.server.VerifyConfig(ctx, &pluginpb.VerifyConfigRequest{})
-	if err == nil || !strings.Contains(err.Error(), "ConfigVerifier has not returned") {
-		t.Errorf("a verifier that hangs: %v", err)
+	s := start(t, wire.Options{Name: "stub", Cloud: stubCloud(func(stubConfig) (provider.Provider, error) {
+		return &stub{
+			verify:   func() error { <-gate; log.add("verified"); return nil },
+			teardown: func() error { log.add("closed"); return nil },
+		}, nil
+	})})
+	p := s.provider(t, "", values("a"))
+	for _, call := range []func(context.Context, provider.Provider) error{provider.VerifyConfig, provider.Teardown} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if err := call(ctx, p); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a provider that hangs: %v", err)
+		}
+		cancel()
 	}
 	close(gate)
+	eventually(t, "both have ended", func() bool { return len(log.all()) == 2 })
+	if diff := cmp.Diff([]string{"verified", "closed"}, log.all()); diff != "" {
+		t.Error(diff)
+	}
 }
+
+// TestContextsCross: the context of a call is the provider's.
+func TestContextsCross(t *testing.T) {
+	started, ended := make(chan struct{}, 1), make(chan error, 1)
+	wait := func(ctx context.Context) error {
+		started <- struct{}{}
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return ctx.Err()
+	}
+	s := start(t, wire.Options{Name: "stub", Cloud: config.NewContext("stub", func(ctx context.Context, c stubConfig) (provider.Provider, error) {
+		switch c.Zone {
+		case "a":
+			return &verifyingStub{wait: wait}, nil
+		case "b":
+			return &closingStub{wait: wait}, nil
+		}
+		return nil, wait(ctx)
+	})})
+	verifying, closing := s.provider(t, "one", values("a")), s.provider(t, "two", values("b"))
+	conn := s.dial(t)
+	for call, f := range map[string]func(context.Context) error{
+		"Configure": func(ctx context.Context) error { _, err := wire.Configure(ctx, conn, "three", values("c")); return err },
+		"Verify":    func(ctx context.Context) error { return provider.VerifyConfig(ctx, verifying) },
+		"Teardown":  func(ctx context.Context) error { return provider.Teardown(ctx, closing) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- f(ctx) }()
+		within(t, call+" arrives", started)
+		cancel()
+		within(t, call+" ends there", ended)
+		if err := within(t, call+" ends here", result); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+}
+
+// verifyingStub and closingStub wait in a call that has a context by choice.
+type verifyingStub struct {
+	stub
+	wait func(context.Context) error
+}
+
+func (s *verifyingStub) VerifyConfig(ctx context.Context) error { return s.wait(ctx) }
+
+type closingStub struct {
+	stub
+	wait func(context.Context) error
+}
+
+func (s *closingStub) TeardownContext(ctx context.Context) error { return s.wait(ctx) }
 
 // TestListWaitsForGivenUpCreations: what a cancelled creation makes in the end
 // is in the list that follows, as it is without a wire in between.

@@ -70,8 +70,8 @@ func (s *session) checkIdle() {
 }
 
 // retire lets no new calls in, and tears the provider down when those that
-// run have ended.
-func (s *session) retire() {
+// run have ended, which may be after ctx.
+func (s *session) retire(ctx context.Context) {
 	s.release.Do(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -81,14 +81,14 @@ func (s *session) retire() {
 			defer close(s.released)
 			<-s.idle
 			defer s.recovered("Teardown", &s.releaseErr)
-			s.releaseErr = s.provider.Teardown()
+			s.releaseErr = provider.Teardown(ctx, s.provider)
 		}()
 	})
 }
 
 // teardown retires and waits for the end.
 func (s *session) teardown(ctx context.Context) error {
-	s.retire()
+	s.retire(ctx)
 	select {
 	case <-s.released:
 		return s.releaseErr

@@ -61,26 +61,11 @@ func (all *sessions) configure(ctx context.Context, name string, values config.V
 	if err != nil {
 		return nil, err
 	}
+	defer opened()
 	if s := all.find(name, values); s != nil {
-		opened()
 		return s, nil
 	}
-	type result struct {
-		session *session
-		err     error
-	}
-	results := make(chan result, 1)
-	go func() { // NewProvider has no context
-		defer opened()
-		s, err := all.open(ctx, name, values)
-		results <- result{s, err}
-	}()
-	select {
-	case r := <-results:
-		return r.session, r.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: NewProvider of %s has not returned: %w", provider.ErrUnavailable, all.opener.name, context.Cause(ctx))
-	}
+	return all.open(ctx, name, values)
 }
 
 func (all *sessions) refuseValues(values config.Values) error {
@@ -168,7 +153,7 @@ func (all *sessions) find(name string, values config.Values) *session {
 // given up meanwhile, or the process stops, it tears the provider down.
 func (all *sessions) open(ctx context.Context, name string, values config.Values) (s *session, err error) {
 	defer all.recovered("NewProvider", &err)
-	p, err := all.opener.open(values)
+	p, err := all.opener.open(ctx, values)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +161,7 @@ func (all *sessions) open(ctx context.Context, name string, values config.Values
 	if all.install(ctx, name, s) {
 		return s, nil
 	}
-	s.retire()
+	s.retire(ctx)
 	return nil, all.stopping()
 }
 
@@ -187,7 +172,7 @@ func (all *sessions) install(ctx context.Context, name string, s *session) bool 
 		all.retired = append(all.retired, s)
 		return false
 	}
-	if old := all.drop(name); old != nil {
+	if old := all.drop(context.WithoutCancel(ctx), name); old != nil { // its calls may go on after this one
 		go all.report(name, old)
 	}
 	all.byName[name] = s
@@ -203,13 +188,13 @@ func (all *sessions) report(name string, old *session) {
 }
 
 // drop removes and retires the session of a configuration, if there is one. mu is held.
-func (all *sessions) drop(name string) *session {
+func (all *sessions) drop(ctx context.Context, name string) *session {
 	s := all.byName[name]
 	if s == nil {
 		return nil
 	}
 	delete(all.byName, name)
-	s.retire()
+	s.retire(ctx)
 	all.retired = slices.DeleteFunc(append(all.retired, s), (*session).isReleased)
 	return s
 }
@@ -218,7 +203,7 @@ func (all *sessions) drop(name string) *session {
 // callers.
 func (all *sessions) teardown(ctx context.Context, name string) error {
 	all.mu.Lock()
-	s := all.drop(name)
+	s := all.drop(ctx, name)
 	all.mu.Unlock()
 	if s == nil {
 		return nil
@@ -231,7 +216,7 @@ func (all *sessions) close(ctx context.Context) error {
 	all.mu.Lock()
 	all.closed = true
 	for name := range all.byName {
-		all.drop(name)
+		all.drop(ctx, name)
 	}
 	waiting := slices.DeleteFunc(all.retired, (*session).isReleased)
 	if all.fixed != nil {

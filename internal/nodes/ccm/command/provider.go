@@ -31,7 +31,7 @@ func (o *opened) close() error {
 	}
 	var err error
 	if o.provider != nil {
-		err = o.provider.Teardown()
+		err = provider.Teardown(context.Background(), o.provider)
 	}
 	return errors.Join(err, o.loaded.Close())
 }
@@ -47,7 +47,7 @@ func openCloud(ctx context.Context, s *settings, getenv func(string) string, log
 		return nil, fmt.Errorf("--cloud-provider %s: %w", asked, err)
 	}
 	o := &opened{loaded: loaded}
-	if o.provider, err = configured(loaded, s, getenv); err == nil {
+	if o.provider, err = configured(ctx, loaded, s, getenv); err == nil {
 		o.cloud, err = ccm.New(o.options(s, asked, logger))
 	}
 	if err != nil {
@@ -74,11 +74,11 @@ func (o *opened) options(s *settings, name string, logger *slog.Logger) ccm.Opti
 // configured opens the provider by its variables, which are in the file of
 // --cloud-config or in the environment. None of them is a flag: arguments are
 // seen by everybody.
-func configured(loaded *plugin.Loaded, s *settings, getenv func(string) string) (provider.Provider, error) {
+func configured(ctx context.Context, loaded *plugin.Loaded, s *settings, getenv func(string) string) (provider.Provider, error) {
 	if _, ok := loaded.Cloud.(config.Configurable); !ok && len(s.file) == 0 {
-		return variables.OpenByEnvironment(loaded.Cloud)
+		return variables.OpenByEnvironment(ctx, loaded.Cloud)
 	}
-	p, err := variables.Open(loaded.Cloud, s.file, getenv)
+	p, err := variables.Open(ctx, loaded.Cloud, s.file, getenv)
 	if errors.Is(err, variables.ErrUnknown) {
 		err = fmt.Errorf("--cloud-config: %w", err)
 	}

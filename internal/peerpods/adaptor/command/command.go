@@ -119,7 +119,7 @@ func (c *Command) serve(ctx context.Context, loaded *plugin.Loaded, args []strin
 		return fmt.Errorf("provider %s: %w", name, err)
 	}
 	d.provider = p
-	return errors.Join(d.run(ctx), p.Teardown())
+	return errors.Join(d.run(ctx), provider.Teardown(ctx, p))
 }
 
 func (c *Command) configure(name string, cloud provider.CloudProvider, args []string) (*settings, error) {

@@ -48,7 +48,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.verify(); err != nil {
+	if err := d.verify(ctx); err != nil {
 		return err
 	}
 	d.logConfig()
@@ -163,11 +163,11 @@ func (d *daemon) close(service *adaptor.Service) error {
 	return service.Close(ctx)
 }
 
-func (d *daemon) verify() error {
+func (d *daemon) verify(ctx context.Context) error {
 	if !d.cfg.VerifyCloud {
 		return nil
 	}
-	if err := d.provider.ConfigVerifier(); err != nil {
+	if err := provider.VerifyConfig(ctx, d.provider); err != nil {
 		return fmt.Errorf("-cloud-config-verify: provider %s: %w", d.name, err)
 	}
 	d.log.Info("the provider's configuration is right", "provider", d.name)

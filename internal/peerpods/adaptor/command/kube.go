@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 	providerconfig "github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/plugin"
 )
 
 // identityWait bounds the wait, at start, for each thing that is remembered.
@@ -126,7 +127,7 @@ func (d *daemon) open(ctx context.Context, cloud provider.CloudProvider) (provid
 	if err != nil {
 		return nil, err
 	}
-	return cloud.NewProvider()
+	return plugin.Open(ctx, cloud)
 }
 
 // nodeLabels returns those of wanted that this node has; none outside of a cluster.

@@ -85,7 +85,7 @@ func (s *slot) configure(ctx context.Context, settings Settings, o *Options) (ch
 	}
 	if s.connected() {
 		if err := probe(ctx, p, o); err != nil {
-			return false, errors.Join(fmt.Errorf("provider %s keeps its former settings since those in %s do not work: %w", s.name, settings.Source, err), p.Teardown())
+			return false, errors.Join(fmt.Errorf("provider %s keeps its former settings since those in %s do not work: %w", s.name, settings.Source, err), provider.Teardown(ctx, p))
 		}
 	}
 	s.values = values
@@ -101,7 +101,7 @@ func open(ctx context.Context, manager config.Configurable, o *Options) (provide
 	if err != nil {
 		return nil, err
 	}
-	return manager.NewProvider()
+	return plugin.Open(ctx, manager)
 }
 
 // probe tries the call that the controller depends on: the list. Only an error
@@ -134,7 +134,7 @@ func (s *slot) replace(p provider.Provider) {
 	if old := s.current; old != nil {
 		s.retiring.Go(func() {
 			old.users.Wait()
-			old.provider.Teardown() // its error is about what nobody uses any more
+			provider.Teardown(context.Background(), old.provider) // its error is about what nobody uses any more
 		})
 	}
 	s.current = nil
