@@ -27,14 +27,15 @@ func TestCCMGuideQuotesThePrograms(t *testing.T) {
 	if !ok {
 		t.Fatal("the guide has no table of what can be wrong")
 	}
-	sources := readSources(t, "../../internal/nodes/ccm") + readSources(t, "../../internal/nodes/operator") + readSources(t, "../../provider")
+	sources := readSources(t, "../../internal/nodes/ccm") + readSources(t, "../../internal/nodes/operator") + readSources(t, "../../internal/variables") + readSources(t, "../../provider")
 	rows := regexp.MustCompile("(?m)^\\| (`.*?) \\|").FindAllStringSubmatch(table, -1)
 	if len(rows) < 7 {
 		t.Errorf("the table has only %d messages", len(rows))
 	}
 	for _, row := range rows {
 		for _, message := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
-			for part := range strings.SplitSeq(message[1], "…") {
+			// Errors are wrapped by ": ", each part in a place of its own.
+			for part := range strings.SplitSeq(strings.ReplaceAll(message[1], "…", ": "), ": ") {
 				if part = strings.Trim(part, ` "`); !strings.Contains(sources, part) {
 					t.Errorf("message %q: no program says %q", message[1], part)
 				}
