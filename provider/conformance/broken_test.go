@@ -174,7 +174,7 @@ func aroundList(f func(b *broken, ctx context.Context, match map[string]string, 
 	}
 }
 
-// changedInstance breaks what creating answers.
+// changedInstance breaks what creating returns.
 func changedInstance(change func(*provider.Instance)) breakage {
 	return around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
 		instance, err := create(ctx, q)
@@ -254,7 +254,7 @@ func all(breaks ...breakage) breakage {
 	}
 }
 
-// keysByTag answers keys from tags, where keys were changed to break something
+// keysByTag returns keys from tags, where keys were changed to break something
 // else.
 var keysByTag = changedEverywhere(func(i *provider.Instance) { i.Key = i.Tags[provider.TagKey] })
 
@@ -289,7 +289,7 @@ func remembersIDs(b *broken) {
 func (b *broken) made(id string) bool { return b.marked("made "+id) != "" }
 func (b *broken) gone(id string) bool { return b.marked("deleted "+id) != "" }
 
-// mine tells ids that this process has made, or was answered.
+// mine reports whether this process has made an id, or got it.
 func (b *broken) mine(id string) bool { return b.marked("known to "+b.process+" "+id) != "" }
 
 // makerClosed tells ids whose maker has closed.

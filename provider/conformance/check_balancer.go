@@ -24,7 +24,7 @@ var balancerChecks = []Check{
 	{"balancer-backends", "A load balancer leads to the backends that it was told last, which may be none.", []need{needsBalancer}, checkBalancerBackends},
 	{"balancer-refused", "A spec that no provider can take is ErrInvalidArgument.", []need{needsBalancer}, checkBalancerRefused},
 	{"balancer-absent", "GetLoadBalancer answers ErrNotFound for a key that has none.", []need{needsBalancer}, checkBalancerAbsent},
-	{"balancer-list", "ListLoadBalancers answers every load balancer whose tags include all of match, with its key.", []need{needsBalancer}, checkBalancerList},
+	{"balancer-list", "ListLoadBalancers returns every load balancer whose tags include all of match, with its key.", []need{needsBalancer}, checkBalancerList},
 	{"balancer-list-others", "ListLoadBalancers does not show load balancers of others.", []need{needsBalancer}, checkBalancerListOthers},
 	{"balancer-list-empty-match", "ListLoadBalancers with an empty match is ErrInvalidArgument.", []need{needsBalancer}, checkBalancerListEmptyMatch},
 	{"balancer-delete", "DeleteLoadBalancer removes a load balancer and everything that belongs to it.", []need{needsBalancer}, checkBalancerDelete},
@@ -72,9 +72,9 @@ func (r *run) mustEnsureBy(p provider.Provider, spec provider.LoadBalancerSpec) 
 	case err != nil:
 		r.Fatalf("EnsureLoadBalancer: %v", err)
 	case made == nil:
-		r.Fatalf("EnsureLoadBalancer answered neither a load balancer nor an error")
+		r.Fatalf("EnsureLoadBalancer returned neither a load balancer nor an error")
 	case len(made.Addrs) == 0 || slices.ContainsFunc(made.Addrs, func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }):
-		r.Fatalf("EnsureLoadBalancer answered the addresses %v", made.Addrs)
+		r.Fatalf("EnsureLoadBalancer returned the addresses %v", made.Addrs)
 	}
 	return made
 }
@@ -85,7 +85,7 @@ func (r *run) getBalancer(key string) (*provider.LoadBalancer, error) {
 		return power[provider.LoadBalancerController](r).GetLoadBalancer(ctx, key)
 	})
 	if err == nil && balancer == nil {
-		err = errors.New("GetLoadBalancer answered neither a load balancer nor an error")
+		err = errors.New("GetLoadBalancer returned neither a load balancer nor an error")
 	}
 	return balancer, err
 }
@@ -127,7 +127,7 @@ func checkBalancer(r *run) {
 		case err != nil:
 			return err
 		case balancer.Key != spec.Key || !slices.Equal(balancer.Addrs, made.Addrs) || !provider.HasTags(balancer.Tags, spec.Tags):
-			return fmt.Errorf("GetLoadBalancer answered %+v, want key %s, addresses %v, tags %v", balancer, spec.Key, made.Addrs, spec.Tags)
+			return fmt.Errorf("GetLoadBalancer returned %+v, want key %s, addresses %v, tags %v", balancer, spec.Key, made.Addrs, spec.Tags)
 		}
 		return nil
 	})
@@ -316,7 +316,7 @@ func checkBalancerListOthers(r *run) {
 func checkBalancerListEmptyMatch(r *run) {
 	for _, match := range []map[string]string{nil, {}} {
 		if list, err := r.listBalancers(match); !errors.Is(err, provider.ErrInvalidArgument) {
-			r.Errorf("ListLoadBalancers with an empty match answered %d load balancers, error %v", len(list), err)
+			r.Errorf("ListLoadBalancers with an empty match returned %d load balancers, error %v", len(list), err)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (r *run) cancelAfter(key string, after time.Duration) outcome {
 	defer cancel()
 	o := r.await(ctx, r.creation(key))
 	if o.err == nil && (o.instance == nil || o.instance.ID == "") {
-		r.Errorf("CreateInstance answered neither an instance nor an error")
+		r.Errorf("CreateInstance returned neither an instance nor an error")
 	}
 	return o
 }
@@ -59,7 +59,7 @@ func checkCancelReads(r *run) {
 	}
 }
 
-// ends calls f, whatever it answers, and ends the check if it does not return.
+// ends calls f, whatever it returns, and ends the check if it does not return.
 func (r *run) ends(ctx context.Context, what string, f func()) {
 	r.Helper()
 	callWith(ctx, r, what, func(context.Context) (struct{}, error) {

@@ -33,7 +33,7 @@ func checkConsole(r *run) {
 	for _, limit := range []int64{0, 1, tail} {
 		end, err := r.console(instance.ID, limit)
 		if err != nil || int64(len(end)) != limit {
-			r.Errorf("Console answered %d bytes of at least %d, asked for the last %d, error %v", len(end), len(whole), limit, err)
+			r.Errorf("Console returned %d bytes of at least %d, asked for the last %d, error %v", len(end), len(whole), limit, err)
 		}
 	}
 	r.eventually(func() error { return r.compareTail(instance.ID, all, tail) })
@@ -69,7 +69,7 @@ func checkConsoleHuge(r *run) {
 	}
 	all, err := r.console(instance.ID, math.MaxInt64)
 	if err != nil || len(all) < len(before) {
-		r.Errorf("Console answered %d bytes, asked for all of at least %d, error %v", len(all), len(before), err)
+		r.Errorf("Console returned %d bytes, asked for all of at least %d, error %v", len(all), len(before), err)
 	}
 }
 

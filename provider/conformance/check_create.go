@@ -44,7 +44,7 @@ func (r *run) wait(result <-chan outcome) *provider.Instance {
 	case o.err != nil:
 		r.Errorf("CreateInstance: %v", o.err)
 	case o.instance == nil || o.instance.ID == "":
-		r.Errorf("CreateInstance answered %+v without an error", o.instance)
+		r.Errorf("CreateInstance returned %+v without an error", o.instance)
 	default:
 		return o.instance
 	}

@@ -99,7 +99,7 @@ func checkDeleteWhileCreating(r *run) {
 		r.mustDelete(o.instance.ID)
 		r.checkGone(o.instance.ID)
 	} else if o.err == nil {
-		r.Errorf("CreateInstance answered neither an instance nor an error")
+		r.Errorf("CreateInstance returned neither an instance nor an error")
 	}
 }
 

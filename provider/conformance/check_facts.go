@@ -22,7 +22,7 @@ func (r *run) nodeAddress() (netip.Addr, error) {
 func checkTypes(r *run) {
 	types, err := r.types()
 	if err != nil || len(types) == 0 {
-		r.Fatalf("InstanceTypes answered %d types, error %v", len(types), err)
+		r.Fatalf("InstanceTypes returned %d types, error %v", len(types), err)
 	}
 	seen := map[string]bool{}
 	for _, t := range types {
@@ -42,7 +42,7 @@ func checkTypes(r *run) {
 func checkNodeAddress(r *run) {
 	addr, err := r.nodeAddress()
 	if err != nil || !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
-		r.Errorf("NodeAddress answered %q, error %v", addr, err)
+		r.Errorf("NodeAddress returned %q, error %v", addr, err)
 	}
 }
 
@@ -54,7 +54,7 @@ func checkTypesRepeated(r *run) {
 			r.Fatalf("InstanceTypes: %v, and then %v", err, errAgain)
 		}
 		if !reflect.DeepEqual(first, again) {
-			r.Fatalf("InstanceTypes answered %+v and then %+v", first, again)
+			r.Fatalf("InstanceTypes returned %+v and then %+v", first, again)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func checkNodeAddressRepeated(r *run) {
 	for range repetitions - 1 {
 		again, errAgain := r.nodeAddress()
 		if err != nil || errAgain != nil || again != first {
-			r.Fatalf("NodeAddress answered %s, error %v, and then %s, error %v", first, err, again, errAgain)
+			r.Fatalf("NodeAddress returned %s, error %v, and then %s, error %v", first, err, again, errAgain)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func checkGet(r *run) {
 			return err
 		}
 		if got == nil {
-			r.Fatalf("GetInstance answered neither an instance nor an error")
+			r.Fatalf("GetInstance returned neither an instance nor an error")
 		}
 		r.checkContent(c, made, got)
 		r.checkSame(made, got)

@@ -168,7 +168,7 @@ func checkKeyOtherSpec(r *run) {
 	case err != nil:
 		r.checkClass("CreateInstance", err, provider.ErrAlreadyExists)
 	case again == nil:
-		r.Errorf("CreateInstance answered neither an instance nor an error")
+		r.Errorf("CreateInstance returned neither an instance nor an error")
 	default:
 		r.checkSame(made, again)
 	}

@@ -169,13 +169,13 @@ func checkListState(r *run) {
 // callersAddress is of the prefix for documentation (RFC 3849).
 var callersAddress = netip.MustParseAddr("2001:db8::bad")
 
-// checkListOwn changes what a list has answered.
+// checkListOwn changes what a list has returned.
 func checkListOwn(r *run) {
 	made := r.mustCreate(newKey())
 	for range 2 {
 		got := r.shown(made.ID)
 		if got.Tags["changed-by-the-caller"] != "" || slices.Contains(got.IPs, callersAddress) {
-			r.Fatalf("instance %s is listed with %v and the tags %v: the caller changed what an earlier list had answered", made.ID, got.IPs, got.Tags)
+			r.Fatalf("instance %s is listed with %v and the tags %v: the caller changed what an earlier list had returned", made.ID, got.IPs, got.Tags)
 		}
 		if got.Tags != nil {
 			got.Tags["changed-by-the-caller"] = "yes"

@@ -103,7 +103,7 @@ func (r *run) checkClass(what string, err error, allowed ...error) {
 	r.Helper()
 	switch {
 	case err == nil:
-		r.Errorf("%s answered no error, want one of class %q", what, allowed)
+		r.Errorf("%s returned no error, want one of class %q", what, allowed)
 	case !slices.ContainsFunc(allowed, func(class error) bool { return errors.Is(err, class) }):
 		r.Errorf("%s: error %q has class %q, not %q", what, err, provider.Class(err), allowed)
 	}

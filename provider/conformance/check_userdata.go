@@ -69,7 +69,7 @@ func checkUserDataHuge(r *run) {
 		return
 	}
 	if instance == nil {
-		r.Fatalf("CreateInstance answered neither an instance nor an error")
+		r.Fatalf("CreateInstance returned neither an instance nor an error")
 	}
 	r.compareUserData(instance.ID, text)
 }

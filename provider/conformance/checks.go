@@ -95,18 +95,18 @@ var deleteChecks = []Check{
 }
 
 var listChecks = []Check{
-	{"list-owner", "ListInstances answers every instance whose tags include all of match.", []need{needsLister}, checkListOwner},
+	{"list-owner", "ListInstances returns every instance whose tags include all of match.", []need{needsLister}, checkListOwner},
 	{"list-content", "ListInstances fills key and tags; time and state are right where given.", []need{needsLister}, checkListContent},
 	{"list-others", "ListInstances does not show instances of others.", []need{needsLister}, checkListOthers},
 	{"list-empty-match", "ListInstances with an empty match is ErrInvalidArgument.", []need{needsLister}, checkListEmptyMatch},
 	{"list-deleted", "ListInstances shows a deleted instance no longer than it costs money.", []need{needsLister}, checkListDeleted},
 	{"list-reopened", "A new process lists what an earlier one made.", []need{needsLister, needsReopen}, checkListReopened},
-	{"list-many", "Pagination is the provider's affair: ListInstances answers every instance.", []need{needsLister}, checkListMany},
-	{"list-match-all", "ListInstances answers only instances whose tags include all of match.", []need{needsLister}, checkListMatchAll},
+	{"list-many", "Pagination is the provider's affair: ListInstances returns every instance.", []need{needsLister}, checkListMany},
+	{"list-match-all", "ListInstances returns only instances whose tags include all of match.", []need{needsLister}, checkListMatchAll},
 	{"list-unknown-tag", "A match that nothing has gives an empty list.", []need{needsLister}, checkListUnknownTag},
 	{"list-tag-characters", "Values of tags keep every character that they may have: letters, digits, '-', '_', '.' and ':'.", []need{needsLister}, checkListTagCharacters},
-	{"list-addresses", "ListInstances answers the addresses that CreateInstance did.", []need{needsLister}, checkListAddresses},
-	{"list-name", "ListInstances answers the name that CreateInstance did.", []need{needsLister}, checkListName},
+	{"list-addresses", "ListInstances returns the addresses that CreateInstance did.", []need{needsLister}, checkListAddresses},
+	{"list-name", "ListInstances returns the name that CreateInstance did.", []need{needsLister}, checkListName},
 	{"list-created", "Created is when the cloud made the instance; zero when unknown.", []need{needsLister}, checkCreated},
 	{"list-state", "An instance comes to run by itself, and its state says so where given.", []need{needsLister}, checkListState},
 	{"list-concurrent", "All methods are safe for concurrent use: lists at the same time show the same.", []need{needsLister}, checkListConcurrent},
@@ -116,24 +116,24 @@ var listChecks = []Check{
 }
 
 var getChecks = []Check{
-	{"get", "GetInstance answers the instance, with its key and tags.", []need{needsGetter}, checkGet},
-	{"get-absent", "GetInstance answers ErrNotFound for an id that does not exist.", []need{needsGetter}, checkGetAbsent},
-	{"get-deleted", "GetInstance answers ErrNotFound for an instance that was deleted.", []need{needsGetter}, checkGetDeleted},
-	{"get-garbage", "GetInstance answers ErrNotFound or ErrInvalidArgument for an id that the cloud can never have given.", []need{needsGetter}, checkGetGarbage},
+	{"get", "GetInstance returns the instance, with its key and tags.", []need{needsGetter}, checkGet},
+	{"get-absent", "GetInstance returns ErrNotFound for an id that does not exist.", []need{needsGetter}, checkGetAbsent},
+	{"get-deleted", "GetInstance returns ErrNotFound for an instance that was deleted.", []need{needsGetter}, checkGetDeleted},
+	{"get-garbage", "GetInstance returns ErrNotFound or ErrInvalidArgument for an id that the cloud can never have given.", []need{needsGetter}, checkGetGarbage},
 	{"get-no-access", "GetInstance without access to the account is an error other than ErrNotFound: callers delete what is not found.", []need{needsGetter, needsNoAccess}, checkGetNoAccess},
 }
 
 var powerChecks = []Check{
-	{"console", "Console answers the last tailBytes bytes; fewer if there are no more.", []need{needsConsole}, checkConsole},
-	{"console-absent", "Console answers ErrNotFound for an id that does not exist.", []need{needsConsole}, checkConsoleAbsent},
-	{"console-deleted", "Console answers ErrNotFound for an instance that was deleted.", []need{needsConsole}, checkConsoleDeleted},
-	{"console-huge", "Console answers all there is when tailBytes is more.", []need{needsConsole}, checkConsoleHuge},
+	{"console", "Console returns the last tailBytes bytes; fewer if there are no more.", []need{needsConsole}, checkConsole},
+	{"console-absent", "Console returns ErrNotFound for an id that does not exist.", []need{needsConsole}, checkConsoleAbsent},
+	{"console-deleted", "Console returns ErrNotFound for an instance that was deleted.", []need{needsConsole}, checkConsoleDeleted},
+	{"console-huge", "Console returns all there is when tailBytes is more.", []need{needsConsole}, checkConsoleHuge},
 	{"console-negative", "Console of a negative number of bytes is ErrInvalidArgument.", []need{needsConsole}, checkConsoleNegative},
 	{"power", "PowerOff and PowerOn succeed when the state is already the wanted one.", []need{needsPower}, checkPower},
 	{"power-absent", "PowerOff and PowerOn answer ErrNotFound for an id that does not exist.", []need{needsPower}, checkPowerAbsent},
-	{"power-deleted", "PowerOn answers ErrNotFound for an instance that was deleted, and does not bring it back.", []need{needsPower}, checkPowerDeleted},
+	{"power-deleted", "PowerOn returns ErrNotFound for an instance that was deleted, and does not bring it back.", []need{needsPower}, checkPowerDeleted},
 	{"power-address", "A stopped instance keeps its addresses.", []need{needsPower, needsLister}, checkPowerAddress},
-	{"power-listed", "ListInstances answers instances in any state in which they cost money: stopped ones too.", []need{needsPower, needsLister}, checkPowerListed},
+	{"power-listed", "ListInstances returns instances in any state in which they cost money: stopped ones too.", []need{needsPower, needsLister}, checkPowerListed},
 	{"power-concurrent", "PowerOff and PowerOn succeed when others do the same at the same time.", []need{needsPower}, checkPowerConcurrent},
 	{"types", "The catalogue names every type once, with its size and architecture.", []need{needsTypes}, checkTypes},
 	{"types-repeated", "The catalogue is the same until the cloud changes.", []need{needsTypes}, checkTypesRepeated},

@@ -13,7 +13,7 @@ import (
 )
 
 // quietLists is how many lists in a row must show nothing before the suite
-// believes that a creation which answered no id has left nothing.
+// believes that a creation which returned no id has left nothing.
 const quietLists = 5
 
 // cleanUp deletes everything the check made, also when it has failed, and

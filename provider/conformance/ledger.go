@@ -9,9 +9,9 @@ type ledger struct {
 	running sync.WaitGroup
 
 	mu sync.Mutex
-	// ids are those the provider answered, in order.
+	// ids are those the provider returned, in order.
 	ids []string
-	// lost are creations that answered no id: nobody knows what they made.
+	// lost are creations that returned no id: nobody knows what they made.
 	lost map[string]creation
 	// balancers are the keys of load balancers that were asked for.
 	balancers []string

@@ -67,7 +67,7 @@ var balancerMutants = []mutant{
 			made.Addrs = nil
 		}
 		return made, err
-	}), fails: map[string]string{"balancer": "answered the addresses []"}, also: []string{
+	}), fails: map[string]string{"balancer": "returned the addresses []"}, also: []string{
 		"balancer-repeated", "balancer-reopened", "balancer-lost-reply", "balancer-ports", "balancer-backends", "balancer-list", "balancer-list-others",
 		"balancer-delete", "balancer-delete-instance", "balancer-delete-absent", "balancer-delete-no-access", "balancer-after-delete",
 	}},
@@ -133,7 +133,7 @@ var balancerMutants = []mutant{
 		if len(spec.Ports) > 0 && spec.Ports[0].Port == 0 {
 			spec.Ports[0].Port = 1
 		}
-	}), fails: map[string]string{"balancer-refused": "port 0 answered no error"}},
+	}), fails: map[string]string{"balancer-refused": "port 0 returned no error"}},
 	{name: "specs of another class", breaks: aroundEnsure(func(_ *broken, ctx context.Context, spec provider.LoadBalancerSpec, ensure ensurer) (*provider.LoadBalancer, error) {
 		if spec.Key == "" {
 			return nil, failure("no name", provider.ErrNotFound)

@@ -170,7 +170,7 @@ var sizeMutants = []mutant{
 		if q.spec.VCPUs > math.MaxInt32 {
 			q.spec.VCPUs, q.spec.Memory = int64(uint32(q.spec.VCPUs)&1), 0
 		}
-	}), fails: map[string]string{"create-size-huge": "answered"}},
+	}), fails: map[string]string{"create-size-huge": "returned"}},
 	{name: "huge of no class", breaks: changedError(func(q request, err error) error {
 		if q.spec.Memory > 1<<30 {
 			return failure("too much", nil)
@@ -178,15 +178,15 @@ var sizeMutants = []mutant{
 		return err
 	}), fails: map[string]string{"create-size-huge": "has class"}},
 	{name: "negative is the default", breaks: changedRequest(func(q *request) { q.spec.Memory = max(q.spec.Memory, 0) }),
-		fails: map[string]string{"create-size-negative": "answered"}},
-	{name: "any architecture", breaks: changedRequest(func(q *request) { q.spec.Arch = "" }), fails: map[string]string{"create-unknown-arch": "answered"}},
+		fails: map[string]string{"create-size-negative": "returned"}},
+	{name: "any architecture", breaks: changedRequest(func(q *request) { q.spec.Arch = "" }), fails: map[string]string{"create-unknown-arch": "returned"}},
 	{name: "no GPUs", breaks: changedRequest(func(q *request) {
 		if q.spec.GPUs > 0 {
 			q.spec.GPUs, q.spec.GPU = 0, ""
 		}
-	}), fails: map[string]string{"create-unknown-gpu": "answered"}},
-	{name: "any type", breaks: changedRequest(func(q *request) { q.spec.InstanceType = "" }), fails: map[string]string{"create-unknown-type": "answered"}},
-	{name: "any image", breaks: changedRequest(func(q *request) { q.spec.Image = "" }), fails: map[string]string{"create-unknown-image": "answered"}},
+	}), fails: map[string]string{"create-unknown-gpu": "returned"}},
+	{name: "any type", breaks: changedRequest(func(q *request) { q.spec.InstanceType = "" }), fails: map[string]string{"create-unknown-type": "returned"}},
+	{name: "any image", breaks: changedRequest(func(q *request) { q.spec.Image = "" }), fails: map[string]string{"create-unknown-image": "returned"}},
 	{name: "unknown type is worth a retry", breaks: changedError(func(q request, err error) error {
 		if q.spec.InstanceType != "" {
 			return failure(err.Error(), nil)

@@ -80,7 +80,7 @@ var keyMutants = []mutant{
 		if q.key == "" {
 			q.key = "default"
 		}
-	}), fails: map[string]string{"key-empty": "answered"}},
+	}), fails: map[string]string{"key-empty": "returned"}},
 	{name: "keys of 64 characters only", breaks: refused(provider.ErrInvalidArgument, func(q request) bool { return len(q.key) != 64 }),
 		fails: map[string]string{"key-uuid": "refused"}},
 	{name: "keys without underscores only", breaks: refused(provider.ErrInvalidArgument, func(q request) bool { return strings.Contains(q.key, "_") }),
@@ -146,7 +146,7 @@ func lookThenMake(b *broken) {
 	}), keysByTag)(b)
 }
 
-// remembersKeys answers from memory, whatever has happened since.
+// remembersKeys replies from memory, whatever has happened since.
 func remembersKeys(b *broken) {
 	known := map[string]provider.Instance{}
 	around(func(b *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {

@@ -63,7 +63,7 @@ var listMutants = []mutant{
 			return nil, nil
 		}
 		return list(ctx, match)
-	}), fails: map[string]string{"list-empty-match": "answered no error"}},
+	}), fails: map[string]string{"list-empty-match": "returned no error"}},
 	{name: "the deleted come back", breaks: comeBack, fails: map[string]string{"list-deleted": "again"}},
 	{name: "list of live processes", breaks: all(remembersIDs, changedPage(func(b *broken, list []provider.Instance) []provider.Instance {
 		return slices.DeleteFunc(list, func(i provider.Instance) bool { return b.makerClosed(i.ID) })
@@ -157,7 +157,7 @@ var getMutants = []mutant{
 	{name: "look-up without tags", breaks: changedGet(func(i *provider.Instance) { i.Tags = nil }), fails: map[string]string{"get": "tag "}},
 	{name: "look-up of nothing", breaks: func(b *broken) {
 		b.get = func(context.Context, string) (*provider.Instance, error) { return nil, nil }
-	}, fails: map[string]string{"get": "neither", "get-absent": "answered", "get-deleted": "still answers", "get-garbage": "answered", "get-no-access": "no error"},
+	}, fails: map[string]string{"get": "neither", "get-absent": "returned", "get-deleted": "still answers", "get-garbage": "returned", "get-no-access": "no error"},
 		also: powerStates},
 	{name: "absent of no class", breaks: lookupFails(func(_ *broken, id string) bool { return id == absent }), fails: map[string]string{"get-absent": "has class"}},
 	{name: "deleted of no class", breaks: lookupFails(func(b *broken, id string) bool { return b.gone(id) }), fails: map[string]string{"get-deleted": "404"}},
@@ -208,7 +208,7 @@ var powerMutants = []mutant{
 			return nil, nil
 		}
 		return console(ctx, id, tail)
-	}), fails: map[string]string{"console-absent": "answered"}},
+	}), fails: map[string]string{"console-absent": "returned"}},
 	{name: "console of the deleted", breaks: aroundConsole(func(b *broken, ctx context.Context, id string, tail int64, console consoler) ([]byte, error) {
 		if b.gone(id) {
 			return []byte("."), nil
@@ -223,7 +223,7 @@ var powerMutants = []mutant{
 	}), fails: map[string]string{"console-huge": "too much"}},
 	{name: "negative is all", breaks: aroundConsole(func(_ *broken, ctx context.Context, id string, tail int64, console consoler) ([]byte, error) {
 		return console(ctx, id, max(tail, 0))
-	}), fails: map[string]string{"console-negative": "answered"}},
+	}), fails: map[string]string{"console-negative": "returned"}},
 
 	{name: "power twice is an error", breaks: aroundPower(func(b *broken, ctx context.Context, id string, state provider.InstanceState, power deleter) error {
 		defer b.count("power "+id, -1)
@@ -244,7 +244,7 @@ var powerMutants = []mutant{
 			return nil
 		}
 		return power(ctx, id)
-	}), fails: map[string]string{"power-absent": "answered no error"}},
+	}), fails: map[string]string{"power-absent": "returned no error"}},
 	{name: "power of the deleted", breaks: aroundPower(func(b *broken, ctx context.Context, id string, _ provider.InstanceState, power deleter) error {
 		if b.gone(id) {
 			return nil

@@ -137,7 +137,7 @@ var making = allBut(slices.Concat(idle, refusals, []string{"cancel-before"})...)
 var broadMutants = []mutant{
 	{name: "answers nothing", breaks: func(b *broken) {
 		b.create = func(context.Context, request) (*provider.Instance, error) { return nil, nil }
-	}, fails: map[string]string{"create": "neither", "create-parallel": "answered <nil>", "cancel-midway": "neither"},
+	}, fails: map[string]string{"create": "neither", "create-parallel": "returned <nil>", "cancel-midway": "neither"},
 		also: allBut(slices.Concat(idle, []string{"cancel-before", "error-names-type", "error-names-image"})...)},
 	{name: "panics", breaks: func(b *broken) {
 		b.create = func(context.Context, request) (*provider.Instance, error) { panic("no such map") }

@@ -137,10 +137,10 @@ func (r *run) mustDo(c creation) *provider.Instance {
 		r.Fatalf("CreateInstance: %v", err)
 	}
 	if instance == nil {
-		r.Fatalf("CreateInstance answered neither an instance nor an error")
+		r.Fatalf("CreateInstance returned neither an instance nor an error")
 	}
 	if instance.ID == "" {
-		r.Fatalf("CreateInstance answered an instance without an id")
+		r.Fatalf("CreateInstance returned an instance without an id")
 	}
 	return instance
 }
@@ -272,7 +272,7 @@ func (r *run) reopen() provider.Provider {
 	r.Helper()
 	p := r.subject.checked(r.subject.Reopen())
 	if p == nil {
-		r.Fatalf("Subject.Reopen answered no provider")
+		r.Fatalf("Subject.Reopen returned no provider")
 	}
 	r.open = append(r.open, p)
 	return p

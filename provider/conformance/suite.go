@@ -40,7 +40,7 @@ type Subject struct {
 	// check has deleted everything it made: processes, files, disks. The
 	// check fails unless it returns nothing within Limits.Settle.
 	Leaks func() ([]string, error)
-	// ReadUserData, if any, answers the user-data that an instance was handed,
+	// ReadUserData, if any, returns the user-data that an instance was handed,
 	// as its guest would read it. Without it the suite sees only whether
 	// user-data is taken.
 	ReadUserData func(ctx context.Context, instanceID string) (string, error)

@@ -60,7 +60,7 @@ func checkLeaks(t *testing.T, cloud *fake.Cloud, kinds ...fake.Kind) {
 
 var whole = []fake.Kind{fake.KindAddress, fake.KindDisk, fake.KindInstance, fake.KindNIC}
 
-// TestFaultsBeforeCreating: each answers its class and makes nothing, and the
+// TestFaultsBeforeCreating: each returns its class and makes nothing, and the
 // next call succeeds.
 func TestFaultsBeforeCreating(t *testing.T) {
 	for name, tc := range map[string]struct {

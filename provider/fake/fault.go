@@ -36,7 +36,7 @@ const (
 type Effect int
 
 // Effects. A partial creation leaves an instance in state pending with its
-// interfaces, disk and addresses, and answers its id with the error. A partial
+// interfaces, disk and addresses, and returns its id with the error. A partial
 // deletion removes the instance and leaves those. A load balancer that is
 // ensured in part has no backends. For other calls partial is the same as full.
 const (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plugin finds the provider that the environment asks for, whatever
-// carries it. [Load] answers it as a provider.CloudProvider like any other:
+// carries it. [Load] returns it as a provider.CloudProvider like any other:
 //
 //   - built in: linked into this program;
 //   - a Go plugin: a .so file, opened in this process;

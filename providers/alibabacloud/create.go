@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
+// CreateInstance implements provider.Provider. A key that is taken returns its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
 	defer explain(&err, "create instance")

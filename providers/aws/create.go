@@ -104,7 +104,7 @@ func (p *Provider) attempt(ctx context.Context, s *session, pl *plan, token stri
 			p.doubtful.Delete(pl.key)
 			return &out.Instances[0], nil
 		case err == nil:
-			return nil, fmt.Errorf("%w: RunInstances answered %d instances", provider.ErrUnknown, len(out.Instances))
+			return nil, fmt.Errorf("%w: RunInstances returned %d instances", provider.ErrUnknown, len(out.Instances))
 		case !refused(err) && at.subnet != "":
 			p.doubtful.Store(pl.key, at.subnet)
 		}

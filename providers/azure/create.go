@@ -26,7 +26,7 @@ var (
 	errUnshown  = fmt.Errorf("%w: Azure has accepted the VM and does not show it", provider.ErrUnavailable)
 )
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
+// CreateInstance implements provider.Provider. A key that is taken returns its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
 	cluster := spec.Tags[provider.TagCluster]

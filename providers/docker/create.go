@@ -45,7 +45,7 @@ func nameOf(key string) string {
 	return "podvm-" + hex.EncodeToString(sum[:16])
 }
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
+// CreateInstance implements provider.Provider. A key that is taken returns its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	if err := refuse(spec); err != nil {

@@ -20,7 +20,7 @@ import (
 // maxCandidates bounds how many pairs of profile and zone one creation tries.
 const maxCandidates = 24
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
+// CreateInstance implements provider.Provider. A key that is taken returns its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
 	r := newRequest(podName, sandboxID, spec)

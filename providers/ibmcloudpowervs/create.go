@@ -48,7 +48,7 @@ func nameOf(podName, key string) string {
 	return strings.TrimRight(pod, "-") + suffix
 }
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
+// CreateInstance implements provider.Provider. A key that is taken returns its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
 	defer explain(&err, "create instance %s", nameOf(podName, sandboxID))

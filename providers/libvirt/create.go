@@ -27,7 +27,7 @@ const (
 	otherPoll = 100 * time.Millisecond
 )
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
+// CreateInstance implements provider.Provider. A key that is taken returns its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	id := instanceID(sandboxID)

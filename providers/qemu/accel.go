@@ -105,7 +105,7 @@ func cpuModelName() string {
 }
 
 // probeGuest boots a guest that says so when it has reached user space, and
-// answers why that did not happen before the probe's deadline.
+// returns why that did not happen before the probe's deadline.
 func (p *Provider) probeGuest(ctx context.Context, accel string) error {
 	folder, err := os.MkdirTemp("", "outrigger-probe-")
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 const undoWait = 30 * time.Second
 
 // CreateInstance implements provider.Provider. It returns when QEMU has set up
-// the machine; the guest boots after that. A key that is taken answers its
+// the machine; the guest boots after that. A key that is taken returns its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	lock, err := statefile.Acquire(ctx, p.store.lockPath(sandboxID))

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/localnet"
 )
 
-// serveDHCP answers on the bridge for as long as ctx lives. The bridge comes
+// serveDHCP serves the bridge for as long as ctx lives. The bridge comes
 // with the first instance and goes with the last, whichever process makes
 // them, so its coming and going is watched. Every process with this provider
 // answers; all give the same answers, which they read from the leases.

@@ -29,7 +29,7 @@ import (
 // caller's context may have ended already.
 const undoWait = 30 * time.Second
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
+// CreateInstance implements provider.Provider. A key that is taken returns its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
 	defer explain(&err, "create instance %s", instanceID(sandboxID))

@@ -22,7 +22,7 @@ import (
 // TestReplay plays a user with an account and the keeper of a simulator, each of
 // whom has a simulator of ours for a cloud: what one recorded, the other's
 // answers are compared with. The record has more checks, so that it has seen what
-// an instance that is gone answers, whenever the other asks.
+// an instance that is gone gets, whenever the other asks.
 func TestReplay(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) replayed{
 		"openstack": func(t *testing.T) replayed {

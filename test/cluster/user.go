@@ -97,7 +97,7 @@ func (u *User) write(t testing.TB, path string) {
 	u.Kubeconfig, u.cache = path, filepath.Dir(path)+"/kubectl"
 }
 
-// RESTConfig is what clients in Go start from; each call answers a new one.
+// RESTConfig is what clients in Go start from; each call returns a new one.
 func (u *User) RESTConfig() *rest.Config {
 	return &rest.Config{
 		Host: u.Server, BearerToken: u.token, QPS: -1,

@@ -95,7 +95,7 @@ func (a *Agent) close() {
 // Sicken makes health checks return NOT_SERVING.
 func (a *Agent) Sicken() { a.sick.Store(true) }
 
-// OOM answers the pending GetOOMEvent.
+// OOM ends the pending GetOOMEvent.
 func (a *Agent) OOM(containerID string) { a.oom <- containerID }
 
 // VM returns the request that made the sandbox.

@@ -178,7 +178,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits until ask answers nothing to wait for.
+// eventually waits until ask returns nothing to wait for.
 func (s *site) eventually(t testing.TB, ask func(context.Context) string) {
 	t.Helper()
 	began, said := time.Now(), ""

@@ -148,7 +148,7 @@ func echo(t *testing.T, address string) {
 	}()
 }
 
-// names answers every DNS question of type A with 198.51.100.2 (RFC 1035, 4.1).
+// names replies to every DNS question of type A with 198.51.100.2 (RFC 1035, 4.1).
 func names(t *testing.T, address string) {
 	conn, err := net.ListenPacket("udp", address)
 	if err != nil {

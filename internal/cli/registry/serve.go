@@ -96,7 +96,7 @@ func (s *Server) load() error {
 	return nil
 }
 
-// ServeHTTP answers GET and HEAD of the one manifest and its blobs.
+// ServeHTTP serves GET and HEAD of the one manifest and its blobs.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Docker-Distribution-API-Version", "registry/2.0")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

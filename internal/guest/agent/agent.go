@@ -119,7 +119,7 @@ func New(cfg Config) (*Agent, error) {
 	return a, a.recover()
 }
 
-// Serve answers calls on listener until ctx is over. ready is called when it
+// Serve serves calls on listener until ctx is over. ready is called when it
 // does.
 func (a *Agent) Serve(ctx context.Context, listener net.Listener, ready func()) error {
 	server, err := ttrpc.NewServer()

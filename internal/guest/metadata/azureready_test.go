@@ -45,7 +45,7 @@ func (f *fakeWireServer) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// want answers text if a request is as it must be.
+// want sends text if a request is as it must be.
 func want(out http.ResponseWriter, ok bool, text string) {
 	if !ok {
 		http.Error(out, "not as documented", http.StatusBadRequest)

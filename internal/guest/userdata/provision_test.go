@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-// text is a source that answers one document.
+// text is a source that returns one document.
 type text string
 
 func (text) Name() string                            { return "text" }

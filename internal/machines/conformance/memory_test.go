@@ -181,7 +181,7 @@ func (m *memory) create(ctx context.Context, c client.WithWatch, o client.Object
 	m.number(o)
 	err := c.Create(ctx, o, options...)
 	if _, ok := o.(*unstructured.Unstructured); ok && err == nil {
-		err = c.Get(ctx, client.ObjectKeyFromObject(o), o) // an API server answers what it keeps
+		err = c.Get(ctx, client.ObjectKeyFromObject(o), o) // an API server returns what it keeps
 	}
 	m.introduce(o)
 	return m.tell(o, err)

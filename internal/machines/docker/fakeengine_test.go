@@ -30,7 +30,7 @@ type fakeEngine struct {
 	serial     int
 	// pools are the subnets that it gives networks that ask for none.
 	pools []netip.Prefix
-	// refuse, if any, answers an error of a call.
+	// refuse, if any, returns an error of a call.
 	refuse func(verb, path string) (status int, message string)
 }
 

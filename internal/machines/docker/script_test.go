@@ -23,7 +23,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// script is an engine that answers what it is told, for faults that the real one
+// script is an engine that replies what it is told, for faults that the real one
 // has only when two are at the same thing at the same time.
 type script struct {
 	mu    sync.Mutex

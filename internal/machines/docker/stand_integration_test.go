@@ -221,7 +221,7 @@ func endpointOf(w *world) string {
 	return net.JoinHostPort(e.Host, fmt.Sprint(e.Port))
 }
 
-// answers waits until an address answers with a name.
+// answers waits until an address replies with a name.
 func answers(t testing.TB, address, want string) {
 	t.Helper()
 	eventually(t, "an answer of "+want+" at "+address, func(ctx context.Context) (bool, string) {

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// scripted is a backend that answers what it is told.
+// scripted is a backend that returns what it is told.
 type scripted struct {
 	state reconciler.MachineState
 	err   error

@@ -56,7 +56,7 @@ func realKeys(serverName string, now time.Time) (*adaptor.Identity, error) {
 	}, nil
 }
 
-// TestSecretsThatACloudGivesBack looks at the error that StartVM answers, which
+// TestSecretsThatACloudGivesBack looks at the error that StartVM returns, which
 // becomes an Event, and at the log.
 func TestSecretsThatACloudGivesBack(t *testing.T) {
 	auth := filepath.Join(t.TempDir(), "auth.json")

@@ -58,7 +58,7 @@ func (f fixedList) ListInstances(context.Context, map[string]string) ([]provider
 
 func (f fixedList) Teardown() error { return nil }
 
-// fixedCache is a cache that answers without copying, as UnsafeDisableDeepCopy
+// fixedCache is a cache that returns objects without copying, as UnsafeDisableDeepCopy
 // makes the real one.
 type fixedCache struct {
 	client.Reader

@@ -175,7 +175,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Refuse answers every call that comes in on client with cause, until the
+// Refuse ends every call that comes in on client with cause, until the
 // client hangs up or grace has passed, and closes client: the way to tell it
 // why there is nobody to talk to.
 func Refuse(client net.Conn, cause error, grace time.Duration) {

@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// serve returns a client of a server that answers the statuses one after the
+// serve returns a client of a server that returns the statuses one after the
 // other, the last for ever, and counts the requests. Status 0 is not an answer.
 func serve(t *testing.T, statuses ...int) (c *Client, url string, asked *int) {
 	asked = new(int)

@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
 
-// failing is a remote provider that answers err.
+// failing is a remote provider that returns err.
 func failing(t *testing.T, err *error) provider.Provider {
 	t.Helper()
 	p := &stub{delete: func(context.Context, string) error { return *err }}

@@ -34,7 +34,7 @@ func balancerSpec() provider.LoadBalancerSpec {
 	}
 }
 
-// balancing keeps the last spec and answers what it is told to.
+// balancing keeps the last spec and returns what it is told to.
 type balancing struct {
 	*stub
 	spec   provider.LoadBalancerSpec
@@ -139,7 +139,7 @@ func TestLoadBalancersWronglyAsked(t *testing.T) {
 	}
 }
 
-// TestLoadBalancersWronglyAnswered: a plugin that answers nonsense is reported.
+// TestLoadBalancersWronglyAnswered: a plugin that returns nonsense is reported.
 func TestLoadBalancersWronglyAnswered(t *testing.T) {
 	b := &balancing{stub: &stub{}}
 	remote := start(t, wire.Options{Name: "stub", Cloud: fake.NewManager(), Configured: b}).provider(t, "", nil)

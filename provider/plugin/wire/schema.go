@@ -140,7 +140,7 @@ func (o opener) open(ctx context.Context, values config.Values) (p provider.Prov
 		p, err = o.openByFlags(ctx, values)
 	}
 	if err == nil && p == nil {
-		err = fmt.Errorf("%w: NewProvider of %s answered neither a provider nor an error", provider.ErrUnknown, o.name)
+		err = fmt.Errorf("%w: NewProvider of %s returned neither a provider nor an error", provider.ErrUnknown, o.name)
 	}
 	return p, err
 }

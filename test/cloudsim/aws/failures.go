@@ -46,7 +46,7 @@ func fail(code, format string, args ...any) *failure {
 
 const requestID = "4a17f1d2-6f9e-4d3c-9b1e-EXAMPLE00000"
 
-// write answers the error in the form of the service's protocol.
+// write sends the error in the form of the service's protocol.
 func (f *failure) write(w http.ResponseWriter, d *definition) {
 	if d.isJSON() {
 		f.writeJSON(w)

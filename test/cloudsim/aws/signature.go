@@ -122,7 +122,7 @@ const (
 	expiredFor = 15 * time.Minute
 )
 
-// verify returns why a request is not to be believed. secrets answers the
+// verify returns why a request is not to be believed. secrets returns the
 // secret of a key and the session token that must come with it.
 func verify(r *http.Request, body []byte, service, region string, now time.Time, secrets func(keyID string) (secret, session string, f *failure)) (keyID string, f *failure) {
 	s, err := parseAuthorization(r.Header.Get("Authorization"))

@@ -188,7 +188,7 @@ func (c *Cloud) UserData(id string) (string, error) {
 	return string(text), err
 }
 
-// failure is an error as the resource manager answers it.
+// failure is an error as the resource manager sends it.
 type failure struct {
 	status        int
 	code, message string

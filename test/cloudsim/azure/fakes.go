@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger/outrigger/test/cloudsim"
 )
 
-// fakeCompute answers by Microsoft's generated fakes: they take paths and
+// fakeCompute serves by Microsoft's generated fakes: they take paths and
 // queries apart, and write the answers.
 func (c *Cloud) fakeCompute(k *call) *failure {
 	return c.viaFake(k, computefake.NewServerFactoryTransport(c.computeServers()))
@@ -59,7 +59,7 @@ func (c *Cloud) viaFake(k *call, fake interface {
 	return nil
 }
 
-// notThere is what a fake answers for what is not there.
+// notThere is what a fake sends for what is not there.
 const notThere = "ResourceNotFound"
 
 func answerIf[T any](there bool, body T) (ok azfake.Responder[T], bad azfake.ErrorResponder) {

@@ -17,7 +17,7 @@ type operation struct {
 	status        string
 	code, message string
 	started       time.Time
-	// result is what the operation answers at its end, if anything.
+	// result is what the operation returns at its end, if anything.
 	result any
 	// looked says that somebody asked how it goes.
 	looked bool
@@ -97,7 +97,7 @@ func (c *Cloud) pollOperation(k *call) *failure {
 	return nil
 }
 
-// monitor answers for the address in Location: 202 while it goes on.
+// monitor serves the address in Location: 202 while it goes on.
 func (o *operation) monitor(w http.ResponseWriter, status string) *failure {
 	switch status {
 	case inProgress:

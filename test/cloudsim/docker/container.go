@@ -245,7 +245,7 @@ func (k *call) extract() {
 	k.answer(http.StatusOK, nil)
 }
 
-// logs answers the terminal's output as it is. Without a terminal the engine
+// logs sends the terminal's output as it is. Without a terminal the engine
 // puts a frame around each piece; nobody asks for that here.
 func (k *call) logs() {
 	c := k.container()

@@ -8,7 +8,7 @@
 // Requests are checked with the engine's own definition of the version of the
 // API that they name (docs/v*.yaml of the module github.com/moby/moby/api):
 // parameters and members of bodies that it does not know, wrong types and
-// absent parameters are refused. What the simulator answers is checked with the
+// absent parameters are refused. What the simulator sends is checked with the
 // same definition, see [Engine.Wrong].
 //
 // The name of a container is taken from the beginning of its creation to the

@@ -20,7 +20,7 @@ const (
 	ClusterToken = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJpYW0ifQ.c2ln"
 )
 
-// iamError answers in the form of the token service.
+// iamError is in the form of the token service.
 func iamError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

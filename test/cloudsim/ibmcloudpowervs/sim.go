@@ -114,7 +114,7 @@ func writeJSON(out http.ResponseWriter, status int, v any) {
 	json.NewEncoder(out).Encode(v)
 }
 
-// refuse answers in the form of the models' Error.
+// refuse replies in the form of the models' Error.
 func refuse(out http.ResponseWriter, status int, format string, args ...any) {
 	writeJSON(out, status, map[string]any{
 		"code": status, "error": strings.ToLower(http.StatusText(status)), "description": fmt.Sprintf(format, args...),

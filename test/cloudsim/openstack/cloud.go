@@ -140,7 +140,7 @@ func (c *Cloud) ExpireTokens() {
 	clear(c.tokens)
 }
 
-// Wrong answers requests that no client should make, such as for what is not
+// Wrong returns requests that no client should make, such as for what is not
 // served here.
 func (c *Cloud) Wrong() []string {
 	c.mu.Lock()

@@ -53,7 +53,7 @@ type trustedCA struct {
 	now          func() time.Time
 }
 
-// sync writes the bundle. What it could not use of it, it answers.
+// sync writes the bundle. It returns what it could not use of it.
 func (r *trustedCA) sync(ctx context.Context) (string, error) {
 	var proxy openshift.Proxy
 	if err := r.client.Get(ctx, cluster, &proxy); apierrors.IsNotFound(err) {

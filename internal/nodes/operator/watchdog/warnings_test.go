@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// pages answers Events of a cluster in three pages, and counts.
+// pages returns Events of a cluster in three pages, and counts.
 type pages struct {
 	client.Reader
 	asked  int

@@ -28,7 +28,7 @@ type fakeAPI struct {
 	// objects by path without a subresource.
 	objects map[string]map[string]any
 	version int
-	// refuse, when set, answers some requests with a status code.
+	// refuse, when set, refuses some requests with a status code.
 	refuse func(r *http.Request) int
 }
 

@@ -249,7 +249,7 @@ func (p *process) exit() (int, string) {
 	return p.cmd.ProcessState.ExitCode(), p.log.String()
 }
 
-// eventually polls until ask answers nothing to wait for.
+// eventually polls until ask returns nothing to wait for.
 func eventually(t testing.TB, ask func() string) {
 	t.Helper()
 	deadline, what := time.Now().Add(2*time.Minute), ""
