@@ -258,7 +258,16 @@ func (d *Daemon) Restart(t testing.TB) {
 // Virsh runs libvirt's own client and returns what it printed.
 func (d *Daemon) Virsh(t testing.TB, args ...string) string {
 	t.Helper()
-	return stand.Run(t, "virsh", append([]string{"--quiet", "--connect", d.URI}, args...)...)
+	out, err := d.virsh(args...)
+	// libvirt does not wait for the end of a network's dnsmasq, which has the address until then.
+	for deadline := time.Now().Add(time.Minute); err != nil && strings.Contains(err.Error(), "Address already in use") && time.Now().Before(deadline); {
+		time.Sleep(50 * time.Millisecond)
+		out, err = d.virsh(args...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func (d *Daemon) virsh(args ...string) (string, error) {
