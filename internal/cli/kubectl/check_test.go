@@ -101,7 +101,7 @@ func TestCheckFinds(t *testing.T) {
 		"no provider":        {settings(o{}), "settings", doctor.Error, "CLOUD_PROVIDER is not set"},
 		"missing key":        {settings(o{"CLOUD_PROVIDER": testCloud}), "settings", doctor.Error, "PAPER_ZONE is required"},
 		"missing secret":     {gone(core(SystemNamespace, "secrets", secretName)), "settings", doctor.Error, "PAPER_TOKEN is required"},
-		"bad value":          {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_SIZE": "10"}), "settings", doctor.Error, "10 is more than 9"},
+		"bad value":          {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_SIZE": "10"}), "settings", doctor.Error, "10: want from 1 to 9"},
 		"misspelt key":       {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_SISE": "1"}), "settings", doctor.Warning, "PAPER_SISE is not a setting"},
 		"open secret":        {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_TOKEN": "x"}), "settings", doctor.Warning, "move it to Secret"},
 		"unknown provider":   {settings(o{"CLOUD_PROVIDER": "nimbus"}), "settings", doctor.Warning, "not known here"},

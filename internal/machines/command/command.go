@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -77,7 +79,7 @@ func (c *Command) program(s *settings) *program.Program {
 	s.Provider = provider.Canonical(c.Getenv("CLOUD_PROVIDER")) // the help shows it as the default
 	return &program.Program{
 		Name: name, About: about(), Settings: bind(s), Check: s.check,
-		Run:    func(ctx context.Context) error { return c.serve(ctx, s) },
+		Run:    func(ctx context.Context) error { return c.run(ctx, s) },
 		Stdout: c.Stdout, Stderr: c.Stderr, Getenv: c.getenv,
 	}
 }
@@ -99,13 +101,17 @@ func bind(s *settings) *config.Settings {
 // Settings returns the program's settings.
 func Settings() *config.Settings { return bind(new(settings)) }
 
-func (c *Command) serve(ctx context.Context, s *settings) error {
+func (c *Command) run(ctx context.Context, s *settings) error {
 	logger := s.Log.Install(c.Stderr)
 	cluster, err := s.Find(name)
 	if err != nil {
 		return err
 	}
 	cluster.QPS, cluster.Burst = float32(s.QPS), s.Burst
+	return s.serve(ctx, cluster, logger)
+}
+
+func (s *settings) serve(ctx context.Context, cluster *rest.Config, logger *slog.Logger) error {
 	mgr, err := controllers.NewManager(cluster, logger, s.managerOptions())
 	if err != nil {
 		return err

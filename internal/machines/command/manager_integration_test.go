@@ -108,12 +108,11 @@ func TestManager(t *testing.T) {
 // start runs the manager until ctx ends.
 func start(ctx context.Context, t *testing.T, config *rest.Config, out io.Writer, metrics string) error {
 	t.Helper()
-	s := newSettings(func(string) string { return "" })
-	err := s.parse([]string{"--provider=memory", "--more-providers=other", "--webhook-port=0", "--health-addr=0", "--insecure-diagnostics", "--diagnostics-address=" + metrics, "--observe-interval=1s", "--settle-after=1s"})
+	s, err := parse("--provider=memory", "--more-providers=other", "--webhook-port=0", "--health-addr=0", "--insecure-diagnostics", "--diagnostics-address="+metrics, "--observe-interval=1s", "--settle-after=1s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&Command{Stdout: out, Stderr: out}).serve(ctx, s, config, slog.New(slog.NewTextHandler(out, nil)))
+	return s.serve(ctx, config, slog.New(slog.NewTextHandler(out, nil)))
 }
 
 func freeAddress(t *testing.T) string {
