@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,8 +28,8 @@ func membersOf(ptr any) ([]member, error) {
 		return nil, fmt.Errorf("%s is not a struct", value.Type())
 	}
 	var all []member
-	for _, f := range reflect.VisibleFields(value.Type()) {
-		if f.Anonymous || !tagged(f) {
+	for _, f := range fieldsIn(value.Type()) {
+		if !tagged(f) {
 			continue
 		}
 		field, err := fieldOf(f)
@@ -43,6 +44,22 @@ func membersOf(ptr any) ([]member, error) {
 		all = append(all, member{field, f.Tag, value.FieldByIndex(f.Index)})
 	}
 	return all, nil
+}
+
+// fieldsIn returns the fields of a struct and of those that it embeds, also fields that Go
+// hides by others of the same name: their settings would be lost without a word.
+func fieldsIn(t reflect.Type) (all []reflect.StructField) {
+	for f := range t.Fields() {
+		if !f.Anonymous || f.Type.Kind() != reflect.Struct {
+			all = append(all, f)
+			continue
+		}
+		for _, inner := range fieldsIn(f.Type) {
+			inner.Index = append(slices.Clone(f.Index), inner.Index...)
+			all = append(all, inner)
+		}
+	}
+	return all
 }
 
 // mustMembers is membersOf for tags that are right, which tests see to.

@@ -121,3 +121,22 @@ func TestSettingsAreShown(t *testing.T) {
 		t.Error(markdown.String())
 	}
 }
+
+type shared struct {
+	Name  string `flag:"inner-name" default:"in" usage:"hidden by the outer field of that name"`
+	Level string `flag:"inner-level" default:"low" usage:"level"`
+}
+
+// TestHiddenFieldsAreSettings: Go hides a field of an embedded struct behind an outer one
+// of that name.
+func TestHiddenFieldsAreSettings(t *testing.T) {
+	var p struct {
+		shared
+		Name string `flag:"name" default:"out" usage:"name"`
+	}
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	Bind(&p).AddFlags(flags)
+	if err := flags.Parse([]string{"-inner-name=a", "-name=b"}); err != nil || p.shared.Name != "a" || p.Name != "b" || p.Level != "low" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
