@@ -35,6 +35,9 @@ func (a *API) Find(name string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w: run in a pod with a service account, or set -kubeconfig or KUBECONFIG", err)
 	}
+	if api.QPS == 0 {
+		api.QPS = -1 // no limit of the client's own: the API server has priorities and fairness
+	}
 	api.UserAgent = name + "/" + version.Version
 	return api, nil
 }

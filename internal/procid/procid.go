@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -58,12 +59,14 @@ func (id ID) Alive() bool {
 	if id.PID <= 0 {
 		return false
 	}
-	boot, err := Boot()
-	if err != nil || boot != id.Boot {
+	if boot, err := Boot(); err == nil && boot != id.Boot {
 		return false
 	}
 	start, state, err := stat(id.PID)
-	return err == nil && start == id.Start && state != 'Z' && state != 'X'
+	if err != nil { // what cannot be read is not gone
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
+	}
+	return start == id.Start && state != 'Z' && state != 'X'
 }
 
 // Signal signals the process if it is still the same; it is os.ErrProcessDone if not.

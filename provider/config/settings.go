@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -87,6 +88,9 @@ func (s *Settings) set(one *setting, text string) error {
 		return err
 	}
 	if err := setField(one.value, text); err != nil {
+		if one.Secret {
+			return errors.New("the value does not parse")
+		}
 		return fmt.Errorf("%q: %w", text, err)
 	}
 	if one.Type == Bool && !one.value.Bool() {
@@ -120,11 +124,26 @@ type settingFlag struct {
 
 func (f *settingFlag) Set(text string) error {
 	if f.one.byFlag && f.one.Type == Map { // repeated
-		text = f.one.last + "," + text
+		text = mergeMaps(f.one.last, text)
 	}
 	f.one.byFlag, f.one.last = true, text
 	f.settings.note("flag "+f.settings.Dash+f.one.Flag+" ", f.settings.set(f.one, text))
 	return nil
+}
+
+// mergeMaps returns a map's text with the pairs of a later one, which win.
+func mergeMaps(text, later string) string {
+	all, err := parseMap(text)
+	more, wrong := parseMap(later)
+	if err != nil || wrong != nil {
+		return later
+	}
+	maps.Copy(all, more)
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		pairs = append(pairs, key+"="+all[key])
+	}
+	return strings.Join(pairs, ",")
 }
 
 // String implements flag.Value. Package flag also calls it on a zero value.

@@ -140,3 +140,11 @@ func TestHiddenFieldsAreSettings(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
+
+// TestRepeatedPairs: the later of two pairs with one key wins, as with other flags.
+func TestRepeatedPairs(t *testing.T) {
+	p, _, err := bound(nil, "-tags=a=b,c=d", "-tags=a=e")
+	if want := map[string]string{"a": "e", "c": "d"}; err != nil || !maps.Equal(p.Tags, want) {
+		t.Errorf("%v, %v; want %v", p.Tags, err, want)
+	}
+}

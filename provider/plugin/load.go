@@ -78,8 +78,11 @@ type Loaded struct {
 // Calls whose arguments no provider can take do not reach it.
 func Open(ctx context.Context, cloud provider.CloudProvider) (provider.Provider, error) {
 	p, err := provider.Open(ctx, cloud)
-	if err != nil || p == nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case p == nil:
+		return nil, fmt.Errorf("%w: NewProvider returned neither a provider nor an error", provider.ErrUnknown)
 	}
 	return arguments.Checked(p), nil
 }

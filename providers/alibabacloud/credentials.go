@@ -68,17 +68,17 @@ func (s *signer) ensure(ctx context.Context) error {
 	if s.renew == nil {
 		return nil
 	}
-	_, err := s.known.Get(ctx, "", func() (keys, time.Time, error) {
+	k, err := s.known.Get(ctx, "", func() (keys, time.Time, error) {
 		renewed, err := s.renew(ctx)
 		if old := s.current(); err != nil && time.Now().Before(old.expire) {
 			logger().Warn("the keys of the role could not be renewed; they are still good for a while", "error", err)
 			return old, time.Now(), nil // for who waits now
 		}
-		if err == nil {
-			s.set(renewed)
-		}
 		return renewed, renewed.expire.Add(-renewBefore), err
 	})
+	if err == nil {
+		s.set(k)
+	}
 	return err
 }
 
@@ -100,8 +100,10 @@ func (s *signer) forget() bool {
 	if s.renew == nil {
 		return false
 	}
+	s.mu.Lock()
+	s.keys.expire = time.Time{} // not good for a while if they cannot be renewed
+	s.mu.Unlock()
 	s.known.Forget("", func(keys) bool { return true })
-	s.set(keys{})
 	return true
 }
 

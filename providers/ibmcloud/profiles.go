@@ -5,6 +5,7 @@ package ibmcloud
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -113,7 +114,10 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	}
 	var candidates []candidate
 	var lacking error
-	for _, place := range places.Of(ranked, p.cfg.Zones, maxCandidates) {
+	for _, place := range places.Of(ranked, p.cfg.Zones, math.MaxInt) {
+		if len(candidates) == maxCandidates {
+			break
+		}
 		image, err := p.imageFor(ctx, r.spec.Image, place.Type.Arch)
 		if err != nil {
 			lacking = err

@@ -153,9 +153,9 @@ func (p *Provider) makeFile(ctx context.Context, pool, name string, content []by
 	if err != nil && !isCode(err, lv.ErrStorageVolExist) {
 		return poolError(pool, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
 	err = whileBusy(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, callLimit)
+		defer cancel()
 		return p.hv.upload(ctx, pool, name, bytes.NewReader(content), int64(len(content)))
 	})
 	if unsupported(err) && p.target.testDriver() {

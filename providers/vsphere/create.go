@@ -163,7 +163,7 @@ func (p *Provider) make(ctx context.Context, w *watcher, o *order) (*provider.In
 		return made, err
 	})
 	if err != nil && (made != nil || !places.NoCapacity(err)) {
-		p.sites.Forget("", func(known *site) bool { return known == s }) // it may not be there any more
+		p.forget(s) // it may not be there any more
 	}
 	return made, err
 }

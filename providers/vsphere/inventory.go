@@ -53,6 +53,13 @@ func (p *Provider) site(ctx context.Context, c *vim25.Client) (*site, error) {
 	})
 }
 
+// forget makes the next call look up folder and site, of which s is what was known: nil
+// is whatever was.
+func (p *Provider) forget(s *site) {
+	p.sites.Forget("", func(known *site) bool { return s == nil || known == s })
+	p.folders.Forget("", func(types.ManagedObjectReference) bool { return true })
+}
+
 // folder returns the folder of VMs. Deletions and lists need nothing else of the site.
 func (p *Provider) folder(ctx context.Context, c *vim25.Client) (types.ManagedObjectReference, error) {
 	return p.folders.Get(ctx, "", func() (folder types.ManagedObjectReference, until time.Time, err error) {

@@ -32,7 +32,7 @@ func (p *Provider) VerifyConfig(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.sites.Forget("", func(*site) bool { return true })
+	p.forget(nil)
 	s, err := p.site(ctx, c)
 	if err != nil {
 		return err

@@ -51,8 +51,12 @@ func VXLAN() Check {
 // will be made. own are the bridges that may be there already.
 func Subnets(own []string, subnets []netip.Prefix) Check {
 	return Check{"subnets", func(context.Context) Result {
-		if err := localnet.CheckFree(subnets, own...); err != nil {
+		err := localnet.CheckFree(subnets, own...)
+		switch {
+		case errors.Is(err, localnet.ErrClash):
 			return Fail("take that route away, or give the VMs other addresses (QEMU_SUBNET); --network none does without the pods' network", "%v", err)
+		case err != nil:
+			return Warn("run outrigger as root", "the routes cannot be read: %v", err)
 		}
 		return Good("%d networks are free", len(subnets))
 	}}

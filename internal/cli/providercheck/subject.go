@@ -82,7 +82,7 @@ func (a *app) open(ctx context.Context) (*subjects, error) {
 		name, _, _ := strings.Cut(setting, "=")
 		s.noAccess["another "+name], err = a.load(ctx, fmt.Sprintf("no-access-%d", i), append(slices.Clone(a.set), setting))
 	}
-	if err = errors.Join(err, provider.Teardown(ctx, p)); err != nil {
+	if err = errors.Join(err, provider.Teardown(context.WithoutCancel(ctx), p)); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
@@ -93,7 +93,7 @@ func (a *app) open(ctx context.Context) (*subjects, error) {
 func (s *subjects) tryBoth(ctx context.Context) error {
 	p, err := plugin.Open(ctx, s.second.cloud)
 	if err == nil {
-		return provider.Teardown(ctx, p)
+		return provider.Teardown(context.WithoutCancel(ctx), p)
 	}
 	err = s.second.close()
 	s.second = s.first

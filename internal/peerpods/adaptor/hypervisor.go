@@ -15,6 +15,7 @@ import (
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	"github.com/outrigger/outrigger/internal/protocol/podvminfo"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 )
 
 // hypervisorVersion is what upstream's Version always returns.
@@ -106,6 +107,9 @@ func (s *Service) newRecord(req *hypervisorpb.CreateVMRequest) (Record, error) {
 	}
 	if path := s.agentSocket(req.GetId()); len(path) > maxSocketPath {
 		return Record{}, invalid("the agent socket %s has %d characters, a unix socket at most %d; choose a shorter -pods-dir", path, len(path), maxSocketPath)
+	}
+	if err := arguments.CheckKey(req.GetId()); err != nil {
+		return Record{}, invalid("%w", err)
 	}
 	pod, err := parseAnnotations(req.GetAnnotations())
 	if err == nil {

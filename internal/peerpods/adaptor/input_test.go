@@ -36,6 +36,7 @@ func TestBadRequests(t *testing.T) {
 		"id with NUL":         {name("a\x00b"), "letters, digits"},
 		"id too long":         {name(strings.Repeat("a", 200)), "at most 107"},
 		"id far too long":     {name(strings.Repeat("a", 5000)), "253"},
+		"id of no cloud":      {name(strings.Repeat("a", 65)), "1 to 64"},
 		"no annotations":      {func(r *hypervisorpb.CreateVMRequest) { r.Annotations = nil }, "sandbox-name is missing"},
 		"no namespace":        {annotate("io.kubernetes.cri.sandbox-namespace", ""), "sandbox-namespace is missing"},
 		"pod with newline":    {annotate("io.kubernetes.cri.sandbox-name", "a\nb"), "sandbox-name"},

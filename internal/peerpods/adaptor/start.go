@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -188,6 +189,9 @@ func (s *Service) findInstances(ctx context.Context, rec *Record) ([]string, err
 // with the same key returns the same instance, or a new one that is deleted at
 // once.
 func (s *Service) findByAskingAgain(ctx context.Context, rec *Record) ([]string, error) {
+	if err := arguments.CheckKey(rec.ID); err != nil { // refused here, perhaps not by the cloud then
+		return nil, invalid("%w", err)
+	}
 	data, err := s.userData(ctx, rec, nil)
 	if err != nil {
 		return nil, err

@@ -82,8 +82,13 @@ func (r *Reconciler) clear(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 	}
 	// The instance may still be being created. The deletion's timestamp does not count: it
 	// is by another clock, with which the PeerPod might stay too long or go too early.
-	if wait := r.options.Settle - r.now().Sub(known.asked); wait > 0 && pp.Spec.InstanceID == "" {
-		return false, reconcile.Result{RequeueAfter: wait}, nil
+	if pp.Spec.InstanceID == "" {
+		if known.asked.IsZero() {
+			known.asked = r.now()
+		}
+		if wait := r.options.Settle - r.now().Sub(known.asked); wait > 0 {
+			return false, reconcile.Result{RequeueAfter: wait}, nil
+		}
 	}
 	if !c.CanList() {
 		return r.confirmByGet(ctx, pp, c)

@@ -21,7 +21,8 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // controller deletes the instances again, which is harmless. It belongs to the
 // reconciliation of that PeerPod, of which there is one at a time.
 type removal struct {
-	// asked is when this process first saw that the PeerPod is being deleted.
+	// asked is when this process had first tried all deletions with success, without an
+	// instance in the PeerPod; zero before that.
 	asked time.Time
 	// done is when its instances were deleted, so that a later list is the proof; zero
 	// before that.
@@ -29,7 +30,7 @@ type removal struct {
 }
 
 func (r *Reconciler) removal(uid types.UID) *removal {
-	of, _ := r.removals.LoadOrStore(uid, &removal{asked: r.now()})
+	of, _ := r.removals.LoadOrStore(uid, &removal{})
 	return of.(*removal)
 }
 

@@ -8,9 +8,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider/config"
@@ -132,6 +134,7 @@ func (c *Command) keep(ctx context.Context, s *settings) error {
 		return err
 	}
 	s.Log.Info("the DaemonSet is removed, and so is what it installed")
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM) // a second one would leave half of it
 	return s.Uninstall(ctx)
 }
 

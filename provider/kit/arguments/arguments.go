@@ -51,12 +51,22 @@ func check(call intercept.Call) error {
 	return nil
 }
 
-func checkCreate(key string, spec *provider.InstanceTypeSpec) error {
+// CheckKey returns why no provider takes a key, or nil.
+func CheckKey(key string) error {
 	switch {
 	case key == "":
 		return errors.New("the sandbox id is empty")
 	case !sandboxID.MatchString(key):
 		return fmt.Errorf("the sandbox id %.80q is not 1 to 64 letters, digits, '-', '_' and '.'", key)
+	}
+	return nil
+}
+
+func checkCreate(key string, spec *provider.InstanceTypeSpec) error {
+	if err := CheckKey(key); err != nil {
+		return err
+	}
+	switch {
 	case spec.VCPUs < 0, spec.Memory < 0, spec.GPUs < 0:
 		return fmt.Errorf("negative size: %d CPUs, %d MiB, %d GPUs", spec.VCPUs, spec.Memory, spec.GPUs)
 	}

@@ -8,6 +8,8 @@ package keylock
 import (
 	"context"
 	"sync"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Locks are the locks that are held. The zero value is ready.
@@ -31,7 +33,7 @@ func (l *Locks) Take(ctx context.Context, key string) (unlock func(), err error)
 		return func() { <-t.token; l.leave(key, t) }, nil
 	case <-ctx.Done():
 		l.leave(key, t)
-		return nil, context.Cause(ctx)
+		return nil, poll.Ended(ctx)
 	}
 }
 

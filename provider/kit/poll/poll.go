@@ -5,6 +5,8 @@ package poll
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 )
 
@@ -75,6 +77,16 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return Ended(ctx)
 	}
+}
+
+// Ended returns why ctx has ended: an error that is ctx.Err() and, if somebody gave one, the
+// cause. The cause alone may be of no class.
+func Ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }

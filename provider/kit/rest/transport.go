@@ -5,6 +5,7 @@ package rest
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,8 +16,12 @@ import (
 
 // CheckURL returns an error for what is not a URL that credentials may be sent to.
 func CheckURL(text string) error {
-	if u, err := url.Parse(text); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
-		return fmt.Errorf("%q is not an https URL: credentials go there", text)
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "https" || u.Host == "":
+		return errors.New("it is not an https URL: credentials go there") // which may have a password in it
+	case u.User != nil:
+		return fmt.Errorf("%q has a user: credentials are settings of their own", u.Redacted())
 	}
 	return nil
 }

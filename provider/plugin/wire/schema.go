@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
@@ -142,7 +143,10 @@ func (o opener) open(ctx context.Context, values config.Values) (p provider.Prov
 	if err == nil && p == nil {
 		err = fmt.Errorf("%w: NewProvider of %s returned neither a provider nor an error", provider.ErrUnknown, o.name)
 	}
-	return p, err
+	if err != nil {
+		return nil, err
+	}
+	return arguments.Checked(p), nil // not every client is a host of this release
 }
 
 func (o opener) openByFlags(ctx context.Context, values config.Values) (provider.Provider, error) {

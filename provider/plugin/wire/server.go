@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
@@ -57,7 +58,7 @@ func NewServer(o Options) *Server {
 	}
 	s.info.Schema = each(o.Schema.Fields, fieldToWire)
 	if o.Configured != nil {
-		s.sessions.fixed = newSession(o.Configured, nil, panics)
+		s.sessions.fixed = newSession(arguments.Checked(o.Configured), nil, panics)
 	}
 	return s
 }

@@ -149,7 +149,7 @@ func TestFlagWinsOverFileOverEnvironment(t *testing.T) {
 	if s := parse(env, path); s.GoneAfter != 2*time.Minute || s.Tags["c"] != "d" || len(s.file) > 0 {
 		t.Errorf("by the file: %s, %v, left %v", s.GoneAfter, s.Tags, s.file)
 	}
-	if s := parse(env, path, "--gone-after=3m"); s.GoneAfter != 3*time.Minute {
+	if s := parse(env, path, "--gone-after=3m"); s.GoneAfter != 3*time.Minute || len(s.file) != 0 {
 		t.Errorf("by the flag: %s", s.GoneAfter)
 	}
 	env = func(key string) string {

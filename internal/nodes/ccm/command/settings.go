@@ -113,14 +113,19 @@ func (s *settings) parse(args []string, getenv func(string) string) error {
 	if err := s.readFile(); err != nil {
 		return program.UsageError(err)
 	}
-	// The file wins over the environment. What is left of it is the provider's.
+	if _, ok := s.file["CLOUD_PROVIDER"]; ok {
+		return program.Usagef("--cloud-config: CLOUD_PROVIDER is not for the file: set the variable of the process, or --cloud-provider")
+	}
+	// The file wins over the environment.
 	s.own.LoadEnv(func(name string) string {
-		text, inFile := s.file[name]
-		if delete(s.file, name); inFile {
+		if text, inFile := s.file[name]; inFile {
 			return text
 		}
 		return getenv(name)
 	})
+	for f := range s.own.All() { // what is left of the file is the provider's
+		delete(s.file, f.Env)
+	}
 	return program.UsageError(errors.Join(s.own.Err(), s.check()))
 }
 

@@ -66,6 +66,9 @@ func toUnstructured(o client.Object, scheme *runtime.Scheme) (*unstructured.Unst
 	} else if !known {
 		return nil, kind{}, fmt.Errorf("unhandled type %T", o)
 	}
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		o = u.DeepCopy() // the converter returns the same map
+	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		return nil, kind{}, fmt.Errorf("%T %s: %w", o, o.GetName(), err)

@@ -44,7 +44,10 @@ func TestSettingsFromTheNode(t *testing.T) {
 			cfg: &settings{PodsDir: filepath.Join(dir, "pods"), NodeName: "worker"}, log: slog.New(slog.DiscardHandler),
 			getenv: func(name string) string { return env[name] },
 		}
-		cloud := providerconfig.New("t", func(c zoned) (provider.Provider, error) { zone = c.Zone; return nil, nil })
+		cloud := providerconfig.New("t", func(c zoned) (provider.Provider, error) {
+			zone = c.Zone
+			return struct{ provider.Provider }{}, nil
+		})
 		if _, err := d.open(t.Context(), cloud); err != nil {
 			t.Fatal(err)
 		}
