@@ -14,8 +14,8 @@ import (
 
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 

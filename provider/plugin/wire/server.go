@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
