@@ -4,6 +4,7 @@ package conformance_test
 
 import (
 	"context"
+	"sync"
 	"errors"
 	"fmt"
 	"strings"
@@ -147,12 +148,29 @@ func oneAtATime(name func(id string) string) breakage {
 
 // oneInstanceAtATime lets one instance be deleted at a time, by any number.
 func oneInstanceAtATime(b *broken) {
-	aroundDelete(func(b *broken, ctx context.Context, id string, remove deleter) error {
-		defer b.count("deleting", -1)
-		defer b.count("deleting "+id, -1)
-		if b.count("deleting", 1) > b.count("deleting "+id, 1) {
+	var mu sync.Mutex
+	var busy string
+	var callers int
+	enter := func(id string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if callers > 0 && busy != id {
+			return false
+		}
+		busy = id
+		callers++
+		return true
+	}
+	leave := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		callers--
+	}
+	aroundDelete(func(_ *broken, ctx context.Context, id string, remove deleter) error {
+		if !enter(id) {
 			return failure("another instance is being deleted", provider.ErrUnavailable)
 		}
+		defer leave()
 		<-time.After(busyTime)
 		return remove(ctx, id)
 	})(b)
