@@ -4,10 +4,10 @@ package conformance_test
 
 import (
 	"context"
-	"sync"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
