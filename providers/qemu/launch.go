@@ -121,7 +121,10 @@ func (p *Provider) awaitMachine(ctx context.Context, folder string, ended <-chan
 		}
 		select {
 		case <-ended:
-			return p.startFailure(folder, err)
+			if ctx.Err() == nil {
+				return p.startFailure(folder, err)
+			}
+			return fmt.Errorf("%w: %w", provider.ErrUnavailable, p.startFailure(folder, err))
 		case <-ctx.Done():
 			return fmt.Errorf("%w: QEMU did not set up its machine: %w", provider.ErrUnavailable, errors.Join(context.Cause(ctx), p.startFailure(folder, nil)))
 		case <-time.After(pollMonitor):

@@ -8,8 +8,6 @@ package keylock
 import (
 	"context"
 	"sync"
-
-	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Locks are the locks that are held. The zero value is ready.
@@ -33,7 +31,7 @@ func (l *Locks) Take(ctx context.Context, key string) (unlock func(), err error)
 		return func() { <-t.token; l.leave(key, t) }, nil
 	case <-ctx.Done():
 		l.leave(key, t)
-		return nil, poll.Ended(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 

@@ -5,8 +5,6 @@ package poll
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -77,16 +75,6 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return Ended(ctx)
+		return context.Cause(ctx)
 	}
-}
-
-// Ended returns why ctx has ended: an error that is ctx.Err() and, if somebody gave one, the
-// cause. The cause alone may be of no class.
-func Ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
