@@ -134,7 +134,8 @@ func (c *Command) keep(ctx context.Context, s *settings) error {
 		return err
 	}
 	s.Log.Info("the DaemonSet is removed, and so is what it installed")
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM) // a second one would leave half of it
+	// A second signal would leave half of it. Ignored ones would stay so in programs that are started.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
 	return s.Uninstall(ctx)
 }
 
