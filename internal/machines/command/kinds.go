@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/machines/docker"
 	"github.com/outrigger/outrigger/internal/machines/outrigger"
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
@@ -115,7 +116,7 @@ func addDockerPools(mgr manager.Manager, s *settings) error {
 		return nil
 	}
 	r := &reconciler.PoolReconciler{
-		Base:        reconciler.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.WatchFilter},
+		Base:        reconciler.Base{Client: mgr.GetClient(), Events: controllers.NewRecorder(mgr.GetEventRecorder("capi-manager"), nil), Filter: s.WatchFilter},
 		Finalizer:   infrav1.DockerMachinePoolFinalizer,
 		Live:        mgr.GetAPIReader(),
 		MachineKind: infrav1.GroupVersion.WithKind("DockerMachine"),
@@ -152,7 +153,7 @@ func outriggerKinds(s *settings, clouds *outrigger.Clouds, enqueuer *reconciler.
 func newOutriggerMachines() client.ObjectList { return &infrav1.OutriggerMachineList{} }
 
 func (f *family) add(mgr manager.Manager, s *settings) error {
-	base := reconciler.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.WatchFilter}
+	base := reconciler.Base{Client: mgr.GetClient(), Events: controllers.NewRecorder(mgr.GetEventRecorder("capi-manager"), nil), Filter: s.WatchFilter}
 	f.clusters.Base, f.machines.Base = base, base
 	f.clusters.Live, f.machines.Live = mgr.GetAPIReader(), mgr.GetAPIReader()
 	f.clusters.NewList, f.machines.NewList = f.newClusters, f.clusters.NewMachines
@@ -173,7 +174,7 @@ func (f *family) addCollector(mgr manager.Manager, s *settings, inventory reconc
 		return nil
 	}
 	return mgr.Add(&reconciler.Collector{
-		Base:      reconciler.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.WatchFilter},
+		Base:      reconciler.Base{Client: mgr.GetClient(), Events: controllers.NewRecorder(mgr.GetEventRecorder("capi-manager"), nil), Filter: s.WatchFilter},
 		Reader:    mgr.GetAPIReader(),
 		Inventory: inventory, Namespace: s.Namespace, Every: s.Collect, Grace: s.Grace,
 		NewClusters: f.newClusters, NewMachines: f.clusters.NewMachines,

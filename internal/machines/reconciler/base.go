@@ -10,13 +10,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/controllers"
 )
 
 // Base is what the reconcilers of all kinds need. Zero durations have
@@ -25,7 +25,7 @@ type Base struct {
 	// Client may read from a cache.
 	Client client.Client
 	// Events may be nil: then there are none.
-	Events events.EventRecorder
+	Events *controllers.Recorder
 	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the
 	// objects that are reconciled; empty: all.
 	Filter string
@@ -37,8 +37,7 @@ type Base struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	deduper *eventDeduper
-	warner  Warner
+	warner Warner
 }
 
 // Complete fills in defaults; Setup does it too.
@@ -52,9 +51,6 @@ func (b *Base) Complete() {
 	if b.Now == nil {
 		b.Now = time.Now
 	}
-	if b.deduper == nil {
-		b.deduper = &eventDeduper{}
-	}
 }
 
 // foreign reports whether an object is another manager's.
@@ -65,7 +61,6 @@ func (b *Base) foreign(o client.Object) bool {
 // read returns an object to reconcile, or nil if it is gone or another manager's.
 func read[T object](ctx context.Context, b *Base, name types.NamespacedName, empty T) (*patcher[T], error) {
 	if err := b.Client.Get(ctx, name, empty); err != nil {
-		b.deduper.forget(name)
 		return nil, err
 	}
 	if b.foreign(empty) {

@@ -55,9 +55,9 @@ type Collector struct {
 type orphan struct {
 	// since is when it was seen first; zero once it was removed.
 	since time.Time
-	// reported says that its removal was reported in an Event. A cloud may list it for a
-	// long time, and each pass removes it again.
-	reported bool
+	// removed says that a pass has removed it. A cloud may list it for a long time, and
+	// each pass removes it again.
+	removed bool
 }
 
 // NeedLeaderElection returns true: only one of several managers collects.
@@ -102,8 +102,8 @@ func (c *Collector) Collect(ctx context.Context) error {
 	})
 	err = errors.Join(append(errs, err)...)
 	for id, o := range before {
-		if _, seen := c.orphans[id]; err != nil && o.reported && !seen { // not everything was checked
-			c.orphans[id] = orphan{reported: true}
+		if _, seen := c.orphans[id]; err != nil && o.removed && !seen { // not everything was checked
+			c.orphans[id] = orphan{removed: true}
 		}
 	}
 	return err
@@ -161,10 +161,10 @@ func (c *Collector) remove(ctx context.Context, of *ClusterScope, o Owned, known
 	if err := c.Inventory.Remove(ctx, of, o.ID); err != nil {
 		return fmt.Errorf("remove %s, which lost its machine: %w", o.ID, err)
 	}
-	c.orphans[o.ID] = orphan{reported: true}
-	if known.reported {
+	c.orphans[o.ID] = orphan{removed: true}
+	if known.removed {
 		return nil
 	}
-	c.emit(of.Infra, corev1.EventTypeWarning, "OrphanRemoved", "Collect", fmt.Sprintf("%s carried the key %s, which no machine of the namespace has: removed", o.ID, o.Key))
+	c.Events.Emit(of.Infra, nil, corev1.EventTypeWarning, "OrphanRemoved", "Collect", fmt.Sprintf("%s carried the key %s, which no machine of the namespace has: removed", o.ID, o.Key))
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
@@ -260,7 +261,7 @@ func TestRemovalIsToldOnce(t *testing.T) {
 	c, _ := s.infraCluster()
 	listed := &lingering{owned: []reconciler.Owned{{ID: "i-1", Key: "lost"}}, of: c.Annotations[infrav1.KeyAnnotation]}
 	collector := &reconciler.Collector{
-		Base: reconciler.Base{Client: s.api, Now: s.clock.now, Events: recorder}, Reader: s.api, Inventory: listed, Grace: time.Minute,
+		Base: reconciler.Base{Client: s.api, Now: s.clock.now, Events: controllers.NewRecorder(recorder, s.clock.now)}, Reader: s.api, Inventory: listed, Grace: time.Minute,
 		NewClusters: func() client.ObjectList { return &infrav1.OutriggerClusterList{} },
 		NewMachines: func() client.ObjectList { return &infrav1.OutriggerMachineList{} },
 	}

@@ -4,12 +4,9 @@ package reconciler
 
 import (
 	"context"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -26,7 +23,7 @@ func saveAndReport[T object](ctx context.Context, d *patcher[T], b Base) error {
 		return err
 	}
 	if !wasThere && isProvisioned(d.desired) {
-		b.emit(d.desired, corev1.EventTypeNormal, ProvisionedCondition, "Provision", "what Cluster API waits for is there")
+		b.Events.Emit(d.desired, nil, corev1.EventTypeNormal, ProvisionedCondition, "Provision", "what Cluster API waits for is there")
 	}
 	if after := ready(d.desired); after != before && b.warns(after.Reason) {
 		b.warn(d.desired, after.Reason, after.Message)
@@ -37,7 +34,7 @@ func saveAndReport[T object](ctx context.Context, d *patcher[T], b Base) error {
 // clearWarnings forgets the warnings of an object that was observed to be healthy.
 func (b *Base) clearWarnings(o object) {
 	if ready(o).Reason == "" {
-		b.deduper.forget(client.ObjectKeyFromObject(o))
+		b.Events.Clear(o)
 	}
 }
 
@@ -79,69 +76,7 @@ func (b *Base) ofBackend(reason string) bool { return b.warner != nil && b.warne
 
 // warn emits a Warning Event unless it repeats an earlier one.
 func (b *Base) warn(o client.Object, reason, message string) {
-	if b.deduper.isNew(o, reason, message, b.Now()) {
-		b.emit(o, corev1.EventTypeWarning, reason, "Reconcile", message)
-	}
-}
-
-func (b *Base) emit(o client.Object, kind, reason, action, note string) {
-	if b.Events != nil {
-		b.Events.Eventf(o, nil, kind, reason, action, "%s", clip(note))
-	}
-}
-
-// An unchanged warning is repeated after an hour and one with another message
-// after ten minutes; a message may contain a changing number. A warning about a
-// changed object is emitted at once.
-const (
-	repeatUnchanged = time.Hour
-	repeatChanged   = 10 * time.Minute
-)
-
-// eventDeduper records which warnings were emitted for the objects of one kind.
-// Comparing conditions is not enough: each new attempt changes them for a moment.
-type eventDeduper struct {
-	mu      sync.Mutex
-	objects map[types.NamespacedName]*reported
-}
-
-// reported holds the warnings of one object by reason.
-type reported struct {
-	uid      types.UID
-	warnings map[string]warning
-}
-
-type warning struct {
-	message    string
-	generation int64
-	at         time.Time
-}
-
-// isNew reports whether a warning has to be emitted, and records it as emitted.
-func (d *eventDeduper) isNew(o client.Object, reason, message string, now time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	name := client.ObjectKeyFromObject(o)
-	if d.objects == nil {
-		d.objects = map[types.NamespacedName]*reported{}
-	}
-	if d.objects[name] == nil || d.objects[name].uid != o.GetUID() {
-		d.objects[name] = &reported{uid: o.GetUID(), warnings: map[string]warning{}}
-	}
-	last, ok := d.objects[name].warnings[reason]
-	ago := now.Sub(last.at)
-	if ok && ago < repeatUnchanged && (last.message == message || last.generation == o.GetGeneration() && ago < repeatChanged) {
-		return false
-	}
-	d.objects[name].warnings[reason] = warning{message, o.GetGeneration(), now}
-	return true
-}
-
-// forget drops the warnings of an object that is healthy, or gone.
-func (d *eventDeduper) forget(name types.NamespacedName) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.objects, name)
+	b.Events.Warn(o, reason, "Reconcile", message)
 }
 
 // warnOf emits a warning for an error that no condition shows: the conditions of a

@@ -14,6 +14,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -50,7 +51,7 @@ func newTelling(t *testing.T, b *scripted) (*stand, func(want ...string)) {
 	t.Helper()
 	s := newStand(t)
 	recorder := events.NewFakeRecorder(100)
-	s.machineR.Backend, s.machineR.Events = b, recorder
+	s.machineR.Backend, s.machineR.Events = b, controllers.NewRecorder(recorder, s.clock.now)
 	s.machineR.Complete()
 	s.addCluster()
 	s.addMachine("m1")

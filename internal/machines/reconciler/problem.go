@@ -4,9 +4,9 @@ package reconciler
 
 import (
 	"errors"
-	"strings"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -50,13 +50,7 @@ func messageOf(err error) string {
 
 func pauseOf(err error) time.Duration { return classes[provider.Class(err)].pause }
 
-// maxMessage is how long a condition's message and an Event's note may be:
-// the latter's limit (1024) less what is cut in the middle of a letter.
+// maxMessage is how long the message of a condition may be.
 const maxMessage = 1000
 
-func clip(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:maxMessage-4], "") + " ..."
-}
+func clip(message string) string { return controllers.Clip(message, maxMessage) }

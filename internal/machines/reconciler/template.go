@@ -57,7 +57,6 @@ func (r *TemplateReconciler) Complete() {
 func (r *TemplateReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	template := r.New()
 	if err := r.Client.Get(ctx, request.NamespacedName, template); err != nil {
-		r.deduper.forget(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.foreign(template) || isMoved(template) || !template.GetDeletionTimestamp().IsZero() {
@@ -78,7 +77,7 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, request reconcile.Re
 		}
 		return afterError(err)
 	}
-	r.deduper.forget(request.NamespacedName)
+	r.Events.Clear(template)
 	return r.ignoreExpected(reconcile.Result{}, r.write(ctx, template, size))
 }
 

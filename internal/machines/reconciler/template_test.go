@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/fake"
@@ -46,7 +47,7 @@ func TestTemplatesSayHowLargeMachinesAre(t *testing.T) {
 	s := newStand(t, func(o *managerOptions) { o.provider = catalogued{o.provider.(*fake.Cloud), &asked} })
 	recorder := events.NewFakeRecorder(10)
 	r := &reconciler.TemplateReconciler{Base: s.machineR.Base, New: func() reconciler.InfraTemplate { return &infrav1.OutriggerMachineTemplate{} }, Sizer: s.backend}
-	r.Events = recorder
+	r.Events = controllers.NewRecorder(recorder, nil)
 	r.Complete()
 	for name, row := range map[string]struct {
 		spec   infrav1.OutriggerMachineSpec

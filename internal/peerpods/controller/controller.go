@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,6 +43,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
 	"github.com/outrigger/outrigger/provider"
@@ -107,7 +107,7 @@ func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 	if o.Cluster == "" {
 		return nil, fmt.Errorf("%w: the cluster's identity is empty: it tells own instances from those of others", provider.ErrInvalidArgument)
 	}
-	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("peerpod-ctrl"), o)
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), controllers.NewRecorder(mgr.GetEventRecorder("peerpod-ctrl"), o.Cloud.Now), o)
 	if err := index(mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 }
 
 // newReconciler returns one whose client reads from a cache and live does not.
-func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder, o Options) *Reconciler {
+func newReconciler(cached client.Client, live client.Reader, recorder *controllers.Recorder, o Options) *Reconciler {
 	r := &Reconciler{
 		cached: cached, live: live, claims: &claims.Claims{API: claimsAPI{cached, live}},
 		events: reporter{recorder}, metrics: newMeters(o.Registry),

@@ -38,7 +38,7 @@ func (s *Settings) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 		s.metrics.settings.Set(0)
 		s.log.Error("a provider does not work with these settings; it keeps the former ones if those worked", "error", err)
 		about := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: config.Namespace, Name: config.Name, UID: config.UID}
-		s.events.write(about, nil, corev1.EventTypeWarning, claims.ReasonProviderMissing, "Configure", err.Error())
+		s.events.Emit(about, nil, corev1.EventTypeWarning, claims.ReasonProviderMissing, "Configure", err.Error())
 		return reconcile.Result{RequeueAfter: settingsRetry}, nil
 	}
 	s.metrics.settings.Set(1)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
 	"github.com/outrigger/outrigger/provider"
@@ -101,7 +102,7 @@ func newStand(t testing.TB, wrap func(*fake.Cloud) provider.Provider) *stand {
 			}
 			return &plugin.Loaded{Name: "fake", Carrier: plugin.BuiltIn, Cloud: config.New("fake", func(standConfig) (provider.Provider, error) { return wrap(cloudProvider), nil })}, nil
 		}}
-	s.r = newReconciler(c, c, s.events, o)
+	s.r = newReconciler(c, c, controllers.NewRecorder(s.events, nil), o)
 	s.r.waiters.start(s.queue)
 	s.sweeper = &Sweeper{Reconciler: s.r}
 	t.Cleanup(func() { s.queue.ShutDown(); s.r.clouds.Close() })

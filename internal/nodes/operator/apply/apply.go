@@ -25,11 +25,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
+	"github.com/outrigger/outrigger/internal/controllers"
 )
 
 // Annotations of applied objects. The first two are those of OpenShift's library, which
@@ -73,7 +72,7 @@ type Applier struct {
 	// Client may read from a cache. If it returns an old object the write fails with a
 	// conflict, and the next pass repeats it.
 	Client client.Client
-	Events events.EventRecorder
+	Events *controllers.Recorder
 	// Inventory is the ConfigMap that lists the applied objects.
 	Inventory client.ObjectKey
 	// Manager is the name of the field manager of our writes.
@@ -91,8 +90,6 @@ type Applier struct {
 	own map[client.ObjectKey]map[string]string
 	// conflicts holds the history of writes of each object.
 	conflicts map[Ref]*conflict
-	// warned holds the warnings that were emitted as Events and still apply.
-	warned map[warning]string
 }
 
 // Result is the outcome of a pass.
@@ -189,7 +186,7 @@ func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
 			return err
 		}
 		if len(missing) == 0 {
-			a.clearWarnings(d.object, ReasonConfigMissing)
+			a.Events.Clear(d.object, ReasonConfigMissing)
 		} else {
 			a.warn(d.object, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
 		}
@@ -208,7 +205,7 @@ func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
 		r.Changed = append(r.Changed, refOf(d.object))
 	}
 	if err == nil {
-		a.clearWarnings(d.object, ReasonApplyFailed, ReasonCreateFailed, ReasonUpdateFailed, ReasonDeleteFailed)
+		a.Events.Clear(d.object, ReasonApplyFailed, ReasonCreateFailed, ReasonUpdateFailed, ReasonDeleteFailed)
 	}
 	return err
 }
@@ -356,30 +353,9 @@ func annotate(o client.Object, key, value string) {
 }
 
 func (a *Applier) emit(o runtime.Object, reason, note string) {
-	a.Events.Eventf(o, nil, corev1.EventTypeNormal, reason, actionApply, "%s", note)
+	a.Events.Emit(o, nil, corev1.EventTypeNormal, reason, actionApply, note)
 }
 
-// warning is what a Warning Event is about.
-type warning struct {
-	about  Ref
-	reason string
-}
-
-// warn emits a Warning Event unless it repeats the last one.
 func (a *Applier) warn(o *unstructured.Unstructured, reason, note string) {
-	w := warning{refOf(o), reason}
-	if a.warned[w] == note {
-		return
-	}
-	if a.warned == nil {
-		a.warned = map[warning]string{}
-	}
-	a.warned[w] = note
-	a.Events.Eventf(o, nil, corev1.EventTypeWarning, reason, actionApply, "%s", failure.Shorten(note, failure.NoteSize))
-}
-
-func (a *Applier) clearWarnings(o *unstructured.Unstructured, reasons ...string) {
-	for _, r := range reasons {
-		delete(a.warned, warning{refOf(o), r})
-	}
+	a.Events.Warn(o, reason, actionApply, note)
 }

@@ -28,7 +28,7 @@ func (a *Applier) admit(ctx context.Context, listed []Ref, desired []item) (own 
 		switch {
 		case err == nil:
 			own = append(own, d)
-			a.clearWarnings(d.object, ReasonForeign)
+			a.Events.Clear(d.object, ReasonForeign)
 		case !errors.As(err, &foreign):
 			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
 		case !d.kind.createOnly || foreign.lacks != "":

@@ -197,6 +197,6 @@ func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
 	if err := a.remove(ctx, o); err != nil {
 		return false, err
 	}
-	a.Events.Eventf(o, nil, corev1.EventTypeNormal, ReasonPruned, actPrune, "it left the bundle")
+	a.Events.Emit(o, nil, corev1.EventTypeNormal, ReasonPruned, actPrune, "it left the bundle")
 	return true, nil
 }

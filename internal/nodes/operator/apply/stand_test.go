@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/test/cluster"
 )
 
@@ -76,7 +77,7 @@ func newPlace(t *testing.T, c client.WithWatch, namespace string) *place {
 			return c.Delete(ctx, o, opts...)
 		},
 	})
-	p.Applier = &Applier{Client: counting, Events: p.events, Manager: "test", Inventory: client.ObjectKey{Namespace: namespace, Name: "inventory"}}
+	p.Applier = &Applier{Client: counting, Events: controllers.NewRecorder(p.events, nil), Manager: "test", Inventory: client.ObjectKey{Namespace: namespace, Name: "inventory"}}
 	return p
 }
 

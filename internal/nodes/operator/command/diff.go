@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -79,7 +78,7 @@ func (d *comparison) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return program.UsageError(err)
 	}
-	differences, err := (&apply.Applier{Client: c, Events: events.NewFakeRecorder(0), Manager: name, Inventory: inventory}).Compare(ctx, objects)
+	differences, err := (&apply.Applier{Client: c, Manager: name, Inventory: inventory}).Compare(ctx, objects)
 	differences = slices.DeleteFunc(differences, fromOthers)
 	for _, difference := range differences {
 		if err := writeDifference(out, difference); err != nil {

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -85,7 +84,7 @@ func TestDiff(t *testing.T) {
 // left makes ConfigMaps that a CloudControllerManager has deployed once.
 func left(t *testing.T, c client.Client, manager string, names ...string) {
 	t.Helper()
-	a := &apply.Applier{Client: c, Events: events.NewFakeRecorder(100), Manager: name, Inventory: client.ObjectKey{Namespace: "ccm", Name: controller.Inventory(manager)}}
+	a := &apply.Applier{Client: c, Manager: name, Inventory: client.ObjectKey{Namespace: "ccm", Name: controller.Inventory(manager)}}
 	var objects []client.Object
 	for _, n := range names {
 		objects = append(objects, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ccm", Name: n}, Data: map[string]string{"key": n}})
@@ -109,7 +108,7 @@ func install(t *testing.T, c client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &apply.Applier{Client: c, Events: events.NewFakeRecorder(100), Manager: name, Inventory: client.ObjectKey{Namespace: "ccm", Name: "inventory"}}
+	a := &apply.Applier{Client: c, Manager: name, Inventory: client.ObjectKey{Namespace: "ccm", Name: "inventory"}}
 	if _, err := a.Sync(t.Context(), objects); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -23,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
@@ -62,7 +62,7 @@ type operator struct {
 	client client.Client
 	o      *Options
 	apis   apis
-	events events.EventRecorder
+	events *controllers.Recorder
 	// status writes the ClusterOperator; nil where there is no such kind.
 	status *status.Operator
 	notes  notes
@@ -78,7 +78,7 @@ type notes struct {
 }
 
 func (o *Options) addControllers(mgr manager.Manager, apis apis, own *inputs, log *slog.Logger) error {
-	p := &operator{client: mgr.GetClient(), o: o, apis: apis, events: mgr.GetEventRecorder(operatorName)}
+	p := &operator{client: mgr.GetClient(), o: o, apis: apis, events: controllers.NewRecorder(mgr.GetEventRecorder(operatorName), nil)}
 	var errs []error
 	if apis.openShift {
 		p.status = status.NewOperator(p.client, mgr.GetAPIReader(), o.Release, p.events)

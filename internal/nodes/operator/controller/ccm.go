@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 )
@@ -276,7 +277,7 @@ func set(c *ccmv1alpha1.CloudControllerManager, kind string, holds bool, reason,
 	}
 	apimeta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
 		Type: kind, Status: status, Reason: reason, ObservedGeneration: c.Generation,
-		Message: failure.Shorten(message, 32000), // has at most 32768 bytes
+		Message: controllers.Clip(message, 32000), // has at most 32768 bytes
 	})
 }
 

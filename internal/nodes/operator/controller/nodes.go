@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/guard"
@@ -35,13 +36,13 @@ const operandLabel = "infrastructure.openshift.io/cloud-controller-manager"
 // run whatever deploys the cloud controller manager.
 func (n *operator) addNodes(mgr manager.Manager) error {
 	g := &guard.Guard{
-		Client: n.client, Events: mgr.GetEventRecorder(guard.Component), Namespace: n.o.Namespace,
+		Client: n.client, Events: controllers.NewRecorder(mgr.GetEventRecorder(guard.Component), nil), Namespace: n.o.Namespace,
 		Limits: n.guarded, LimitedBy: n.limitedBy(), Now: time.Now,
 	}
 	errs := []error{g.SetupWithManager(mgr), n.addPolicy(mgr)}
 	if n.o.WatchdogAfter > 0 {
 		w := &watchdog.Watchdog{
-			Client: n.client, Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(watchdog.Component),
+			Client: n.client, Live: mgr.GetAPIReader(), Events: controllers.NewRecorder(mgr.GetEventRecorder(watchdog.Component), nil),
 			Owner: n.owner, Patience: n.o.WatchdogAfter, Interval: n.o.Requeue, Now: time.Now,
 		}
 		errs = append(errs, w.SetupWithManager(mgr))

@@ -7,7 +7,6 @@ package failure
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -64,18 +63,6 @@ func (w *Window) Conflict(now time.Time) (again time.Duration, counts bool) {
 // threshold that a failure lasts.
 func (w *Window) Retry() time.Duration {
 	return min(max(w.Threshold/4, 100*time.Millisecond), 30*time.Second)
-}
-
-// NoteSize is how many bytes of a message fit into the note of an Event, which has at
-// most 1024.
-const NoteSize = 1000
-
-// Shorten returns a message of at most that many bytes, and a mark that there was more.
-func Shorten(message string, size int) string {
-	if len(message) <= size {
-		return message
-	}
-	return strings.ToValidUTF8(message[:size], "") + " ..."
 }
 
 // Faults collects what is wrong with an input.

@@ -27,7 +27,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,10 +35,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger/outrigger/internal/controllers"
 )
 
 // Component is the source of the Events.
 const Component = "node-deletion-guard"
+
+const reasonGuarded = "NodeDeletionGuarded"
 
 // Keys of the ConfigMap. Their values are JSON: the times at which tickets were given,
 // and the times at which allowances of persons were first seen.
@@ -51,16 +54,13 @@ const (
 // Guard gives tickets to Nodes. A cluster has one active guard.
 type Guard struct {
 	Client    client.Client
-	Events    events.EventRecorder
+	Events    *controllers.Recorder
 	Namespace string
 	// Limits returns the current limits; false while there is nothing to guard.
 	Limits func(context.Context) (Limits, bool, error)
 	// LimitedBy are kinds whose objects change the limits.
 	LimitedBy []client.Object
 	Now       func() time.Time
-
-	// reported holds the reasons that were emitted as Events by the Node's name.
-	reported map[string]string
 }
 
 // SetupWithManager registers the guard.
@@ -131,13 +131,13 @@ func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 func (g *Guard) disable(ctx context.Context, nodes []corev1.Node) error {
 	var failed []error
 	for i := range nodes {
+		g.Events.Clear(&nodes[i])
 		if nodes[i].Annotations[Annotation] == string(nodes[i].UID) {
 			failed = append(failed, g.mark(ctx, &nodes[i], false))
 		}
 	}
 	refused.Set(0)
 	open.Set(0)
-	g.reported = nil
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
@@ -215,15 +215,16 @@ func (g *Guard) mark(ctx context.Context, n *corev1.Node, wanted bool) error {
 func (g *Guard) report(nodes []corev1.Node, d Decision, ended map[string]string) {
 	refused.Set(float64(len(d.Refused)))
 	open.Set(float64(len(d.Open)))
-	before := g.reported
-	g.reported = d.Refused
 	emit := func(n *corev1.Node, reason, format, why string) {
-		g.Events.Eventf(n, nil, corev1.EventTypeNormal, reason, "Guard", format+": kubectl annotate node %s %s=%s", why, n.Name, Annotation, Allow)
+		note := fmt.Sprintf(format+": kubectl annotate node %s %s=%s", why, n.Name, Annotation, Allow)
+		g.Events.Emit(n, nil, corev1.EventTypeNormal, reason, "Guard", note)
 	}
 	for i := range nodes {
 		n := &nodes[i]
-		if why := d.Refused[n.Name]; why != "" && why != before[n.Name] {
-			emit(n, "NodeDeletionGuarded", "a cloud controller manager may not delete this Node: %s; to allow the deletion", why)
+		if why := d.Refused[n.Name]; why == "" {
+			g.Events.Clear(n)
+		} else if g.Events.Changed(n, reasonGuarded, why) {
+			emit(n, reasonGuarded, "a cloud controller manager may not delete this Node: %s; to allow the deletion", why)
 		}
 		if why := ended[n.Name]; why != "" {
 			emit(n, "NodeDeletionAllowanceEnded", "the permission to delete this Node has expired: %s; to allow the deletion again", why)

@@ -19,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/test/cluster"
 )
 
@@ -59,7 +60,7 @@ func newStand(t *testing.T) *stand {
 		s.must(s.admin.Create(t.Context(), o))
 	}
 	s.guard = &Guard{
-		Client: s.admin, Events: s.events, Namespace: "kube-system", Now: time.Now,
+		Client: s.admin, Events: controllers.NewRecorder(s.events, nil), Namespace: "kube-system", Now: time.Now,
 		Limits: func(context.Context) (Limits, bool, error) {
 			l := Defaults()
 			l.Deletions, l.NotReadyFor, l.YoungFor = 1, 0, 0
@@ -195,7 +196,7 @@ func TestTicketIsTakenBack(t *testing.T) {
 	s.annotate(n, Allow)
 	s.look()
 	another := *s.guard // after a restart
-	another.reported, another.Now = nil, func() time.Time { return time.Now().Add(59 * time.Minute) }
+	another.Events, another.Now = controllers.NewRecorder(s.events, nil), func() time.Time { return time.Now().Add(59 * time.Minute) }
 	s.guard = &another
 	s.look()
 	if is := s.ticket(n); is != Allow {

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
@@ -50,12 +49,12 @@ const versionName = "operator"
 // Operator writes the conditions that every operator has, and the version.
 type Operator struct {
 	writer  Writer
-	events  events.EventRecorder
+	events  *controllers.Recorder
 	version string
 }
 
 // NewOperator returns the writer of a release's operator. Events may be nil.
-func NewOperator(c client.Client, reader client.Reader, version string, recorder events.EventRecorder) *Operator {
+func NewOperator(c client.Client, reader client.Reader, version string, recorder *controllers.Recorder) *Operator {
 	return &Operator{
 		writer: Writer{
 			Client: c, Reader: reader, Owner: "ccm-operator", Now: time.Now, OwnsVersions: true,
@@ -154,9 +153,7 @@ func (o *Operator) Warn(ctx context.Context, reason, message string) error {
 }
 
 func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message string) {
-	if o.events != nil {
-		o.events.Eventf(about, nil, kind, reason, "Sync", "%s", failure.Shorten(message, failure.NoteSize))
-	}
+	o.events.Emit(about, nil, kind, reason, "Sync", message)
 }
 
 // Provisioning reports whether what the operator needs is in place: all of its

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/test/cluster"
 	crds "github.com/outrigger/outrigger/test/openshift"
@@ -65,7 +66,7 @@ func TestStatus(t *testing.T) {
 }
 
 func (w *world) operator(version string) *Operator {
-	o := NewOperator(w.client, w.client, version, w.events)
+	o := NewOperator(w.client, w.client, version, controllers.NewRecorder(w.events, nil))
 	o.writer.Now = func() time.Time { return w.now }
 	return o
 }

@@ -21,12 +21,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
+	"github.com/outrigger/outrigger/internal/controllers"
 )
 
 // Component is the source of the Events.
@@ -53,7 +52,7 @@ type Watchdog struct {
 	// Client reads Nodes, Pods and Leases from a cache; Live reads Events.
 	Client client.Client
 	Live   client.Reader
-	Events events.EventRecorder
+	Events *controllers.Recorder
 	// Owner returns who should initialize Nodes now; false while nobody should.
 	Owner func(context.Context) (Owner, bool, error)
 	// Patience is how long a Node may wait before anything is said, and Interval
@@ -62,16 +61,6 @@ type Watchdog struct {
 	Now                func() time.Time
 
 	warnings warnings
-	// emitted is the last cause emitted as an Event, by the Node's name: a cache may not
-	// know yet that the condition has it.
-	emitted map[string]emittedCause
-}
-
-// emittedCause is a cause of one Node; another Node with the same name gets a new
-// Event.
-type emittedCause struct {
-	uid   types.UID
-	cause Cause
 }
 
 // SetupWithManager registers the watchdog.
@@ -85,7 +74,6 @@ func (w *Watchdog) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, 
 	if err := w.Client.Get(ctx, r.NamespacedName, &n); err != nil {
 		if apierrors.IsNotFound(err) {
 			forget(r.Name)
-			delete(w.emitted, r.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -173,22 +161,15 @@ func (w *Watchdog) writeCondition(ctx context.Context, n *corev1.Node, cause Cau
 	if err := w.Client.Status().Patch(ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
 		return fmt.Errorf("condition %s of Node %s: %w", Condition, n.Name, err)
 	}
-	if (had == nil || had.Reason != string(cause)) && w.emitted[n.Name] != (emittedCause{n.UID, cause}) {
-		w.emit(n, cause, message)
+	// A cache may not know yet that the condition has this cause.
+	if (had == nil || had.Reason != string(cause)) && w.Events.Changed(n, string(Condition), string(cause)) {
+		kind := corev1.EventTypeWarning
+		if cause == None {
+			kind = corev1.EventTypeNormal
+		}
+		w.Events.Emit(n, nil, kind, string(cause), "Initialize", message)
 	}
 	return nil
-}
-
-func (w *Watchdog) emit(n *corev1.Node, cause Cause, message string) {
-	if w.emitted == nil {
-		w.emitted = map[string]emittedCause{}
-	}
-	w.emitted[n.Name] = emittedCause{n.UID, cause}
-	kind := corev1.EventTypeWarning
-	if cause == None {
-		kind = corev1.EventTypeNormal
-	}
-	w.Events.Eventf(n, nil, kind, string(cause), "Initialize", "%s", failure.Shorten(message, failure.NoteSize))
 }
 
 func conditionOf(n *corev1.Node) *corev1.NodeCondition {

@@ -15,6 +15,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/outrigger/outrigger/internal/controllers"
 )
 
 // TestCausesAreToldOnce of each Node, also of one that has the name of another which
@@ -23,7 +25,7 @@ func TestCausesAreToldOnce(t *testing.T) {
 	api := fakeclient.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(&corev1.Node{}).Build()
 	said := events.NewFakeRecorder(10)
 	w := &Watchdog{
-		Client: api, Live: &pages{}, Events: said, Interval: time.Minute, Now: func() time.Time { return now },
+		Client: api, Live: &pages{}, Events: controllers.NewRecorder(said, nil), Interval: time.Minute, Now: func() time.Time { return now },
 		Owner: func(context.Context) (Owner, bool, error) { return Owner{Provider: "libvirt"}, true, nil },
 	}
 	for i, uid := range []types.UID{"first", "second"} {
