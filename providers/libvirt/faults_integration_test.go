@@ -108,7 +108,7 @@ func wantRetryable(t *testing.T, err error) int {
 	if err == nil {
 		return 0
 	}
-	wantError(t, err, provider.ErrUnavailable)
+	wantError(t, err, provider.ErrUnavailable, "LIBVIRT_URI")
 	return 1
 }
 

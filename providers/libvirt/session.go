@@ -190,10 +190,20 @@ func (c *client) call(ctx context.Context, what string, grace time.Duration, cal
 	defer s.leave()
 	done := make(chan error, 1)
 	go func() { done <- call(s.rpc) }()
-	if err := s.await(ctx, done, grace); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	return c.explain(what, s.link, s.await(ctx, done, grace))
+}
+
+// explain adds what was done to an error, and where the daemon is to one of a broken
+// connection.
+func (c *client) explain(what string, l *link, err error) error {
+	var ofDaemon lv.Error
+	switch {
+	case err == nil:
+		return nil
+	case l.isBroken() && !errors.As(err, &ofDaemon):
+		return fmt.Errorf("%s: connection to %s (-uri, LIBVIRT_URI): %w", what, c.target, err)
 	}
-	return nil
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 func (s *session) await(ctx context.Context, done <-chan error, grace time.Duration) error {

@@ -110,10 +110,7 @@ func (c *client) transfer(ctx context.Context, what string, do func(*stream) err
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
+	return c.explain(what, s.link, err)
 }
 
 // open does what a daemon demands before anything else, SASL left out.
