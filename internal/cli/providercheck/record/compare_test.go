@@ -35,4 +35,24 @@ func TestCompare(t *testing.T) {
 	})); diff != "" {
 		t.Error(diff)
 	}
+	deletion := func(statuses ...int) (all []Exchange) {
+		for _, status := range statuses {
+			all = append(all, Exchange{Method: "DELETE", Path: "/v2.1/servers/" + id, Status: status})
+		}
+		return all
+	}
+	for _, row := range []struct {
+		what             string
+		cloud, simulator []int
+		differences      int
+	}{
+		{"the cloud was not asked again", []int{204}, []int{204, 404, 410}, 0},
+		{"the cloud says otherwise of what is gone", []int{204, 410}, []int{204, 404}, 1},
+		{"refused for another reason", []int{204}, []int{403}, 1},
+		{"accepted otherwise", []int{299}, []int{204}, 1},
+	} {
+		if got := Compare(deletion(row.cloud...), deletion(row.simulator...)); len(got) != row.differences {
+			t.Errorf("%s: %q", row.what, got)
+		}
+	}
 }
