@@ -71,6 +71,22 @@ func (p *Provider) folder(ctx context.Context, c *vim25.Client) (types.ManagedOb
 	})
 }
 
+// inFolder calls do with the folder of VMs, again if it was another that has the name
+// now. That the folder is gone never says that a VM is.
+func (p *Provider) inFolder(ctx context.Context, c *vim25.Client, do func(types.ManagedObjectReference) error) error {
+	for range 2 {
+		folder, err := p.folder(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err = do(folder); !isGone(err, folder) {
+			return err
+		}
+		p.forget(nil)
+	}
+	return fmt.Errorf("%w: the folder of VMs is made anew again and again", provider.ErrUnavailable)
+}
+
 func (p *Provider) finder(ctx context.Context, c *vim25.Client) (*finder, error) {
 	f := find.NewFinder(c, true)
 	dc, err := f.DatacenterOrDefault(ctx, p.cfg.Datacenter)
@@ -144,7 +160,7 @@ func (p *Provider) lookUp(ctx context.Context, c *vim25.Client) (*site, error) {
 	}
 	s := &site{}
 	var folderErr, templateErr error
-	s.folder, folderErr = p.findFolder(ctx, finder)
+	s.folder, folderErr = p.folder(ctx, c) // always the one that instances are looked for in
 	s.template, templateErr = p.findTemplate(ctx, c, finder, p.cfg.Template)
 	err = errors.Join(folderErr, settingError("template", templateErr), p.findPools(ctx, finder, s), p.findRest(ctx, finder, s))
 	if err != nil {

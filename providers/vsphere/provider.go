@@ -64,11 +64,11 @@ func (p *Provider) TeardownContext(ctx context.Context) error {
 
 // find returns the instance's VM, or nil.
 func (p *Provider) find(ctx context.Context, c *vim25.Client, id string) (*machine, error) {
-	folder, err := p.folder(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	res, err := methods.FindChild(ctx, c, &types.FindChild{This: *c.ServiceContent.SearchIndex, Entity: folder, Name: vmName(id)})
+	var res *types.FindChildResponse
+	err := p.inFolder(ctx, c, func(folder types.ManagedObjectReference) (err error) {
+		res, err = methods.FindChild(ctx, c, &types.FindChild{This: *c.ServiceContent.SearchIndex, Entity: folder, Name: vmName(id)})
+		return err
+	})
 	if err != nil || res.Returnval == nil {
 		return nil, err
 	}
@@ -191,13 +191,13 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	if err != nil {
 		return nil, err
 	}
-	folder, err := p.folder(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	contents, err := retrieve(ctx, c, types.ObjectSpec{Obj: folder, SelectSet: []types.BaseSelectionSpec{
-		&types.TraversalSpec{Type: "Folder", Path: "childEntity"},
-	}})
+	var contents []content
+	err = p.inFolder(ctx, c, func(folder types.ManagedObjectReference) (err error) {
+		contents, err = retrieve(ctx, c, types.ObjectSpec{Obj: folder, SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "Folder", Path: "childEntity"},
+		}})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

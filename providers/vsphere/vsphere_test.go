@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,6 +117,34 @@ func TestCreateAndDelete(t *testing.T) {
 	}
 	if left, _ := s.Leaks(); len(left) > 0 {
 		t.Errorf("left: %q", left)
+	}
+}
+
+// TestFolderIsMadeAnew: a folder that is replaced by another of its name is looked up
+// again by each call, and no instance is taken for lost before.
+func TestFolderIsMadeAnew(t *testing.T) {
+	s := sim.Start(t)
+	p := mustOpen(t, simConfig(s))
+	unknown := instanceID("unknown")
+	for name, call := range map[string]func() error{
+		"list":   func() error { _, err := p.ListInstances(t.Context(), cloudsim.OwnerTags("")); return err },
+		"delete": func() error { return p.DeleteInstance(t.Context(), unknown) },
+		"verify": func() error { return p.ConfigVerifier() },
+	} {
+		s.ReplaceFolder(t)
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.ReplaceFolder(t)
+	if i, err := create(t.Context(), p, "key"); err != nil {
+		t.Errorf("create: %v", err)
+	} else if err := p.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Error(err)
+	}
+	s.ReplaceFolder(t)
+	if _, err := p.GetInstance(t.Context(), unknown); !errors.Is(err, provider.ErrNotFound) || !strings.Contains(err.Error(), unknown) {
+		t.Errorf("get of what is not there: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,6 +65,20 @@ func Start(t testing.TB) *Site {
 	s.URL, s.CAFile = s.Server.URL+"/sdk", s.Server.CAFile
 	t.Cleanup(s.end)
 	return s
+}
+
+// ReplaceFolder makes another folder with the name of the test's, which must be empty.
+func (s *Site) ReplaceFolder(t testing.TB) {
+	t.Helper()
+	s.end()
+	folder, err := s.center.folder.CreateFolder(t.Context(), path.Base(s.Folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.center.mu.Lock()
+	defer s.center.mu.Unlock()
+	s.folder = folder
+	s.center.sites[folder.Reference()] = s
 }
 
 // end takes the folder away, so that the inventory does not grow from test to
