@@ -121,6 +121,28 @@ func TestArchitectures(t *testing.T) {
 	}
 }
 
+// TestPlacesWithoutAnImage: a profile that there is no image for takes no place of those
+// that a creation tries.
+func TestPlacesWithoutAnImage(t *testing.T) {
+	s := newStand(t)
+	s.cfg.Prices = map[string]string{"bz2-2x8": "0.1", "bx2-2x8": "0.2"}
+	s.cfg.Images = []string{sim.Image}
+	p := s.mustOpen(t)
+	// Each zone is a place.
+	for len(p.cfg.Zones) < 2*maxCandidates {
+		p.cfg.Zones = append(p.cfg.Zones, sim.Zones...)
+	}
+	candidates, err := p.plan(t.Context(), newRequest("web", key, provider.InstanceTypeSpec{VCPUs: 2, Memory: 8192}))
+	if err != nil || len(candidates) != maxCandidates {
+		t.Fatalf("%d candidates, %v", len(candidates), err)
+	}
+	for _, c := range candidates {
+		if c.Type.Arch != "amd64" || c.image != sim.Image {
+			t.Errorf("%s in %s with image %s", c.Type.Name, c.Zone, c.image)
+		}
+	}
+}
+
 func TestTheClustersSecurityGroup(t *testing.T) {
 	s := newStand(t)
 	s.MaxPage = 1

@@ -119,6 +119,31 @@ func TestRemoveFindsWhatWasNeverNoted(t *testing.T) {
 	s.wantInstances()
 }
 
+// TestSettlingBeginsWithTheFirstDeletion: while the cloud refuses deletions, an instance
+// may still be in the making, however long that lasts.
+func TestSettlingBeginsWithTheFirstDeletion(t *testing.T) {
+	s := newStand(t, nil)
+	pp := s.claim("web", "s1")
+	s.create("web", "s1")
+	s.sweep(0)
+	s.cloud.Inject(fake.Throttled(fake.OpDelete).Repeated(1))
+	s.delete(pp)
+	if _, err := s.reconcile(pp); !errors.Is(err, provider.ErrUnavailable) {
+		t.Fatalf("%v; want the refused deletion", err)
+	}
+	s.clock.advance(time.Hour)
+	s.sees(pp)
+	s.sweep(time.Second) // its list shows nothing
+	s.sees(pp)
+	if _, err := s.get(pp); err != nil {
+		t.Fatalf("gone before it settled: %v", err)
+	}
+	s.clock.advance(2 * time.Minute)
+	s.settle(pp)
+	s.gone(pp)
+	s.wantInstances()
+}
+
 // sees has the controller see for the first time that a PeerPod is to go.
 func (s *stand) sees(pp *v1alpha1.PeerPod) {
 	s.t.Helper()
