@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,6 +26,7 @@ func install(t *testing.T, made string) {
 	deb := one(t, made, "outrigger_*_amd64.deb")
 	root := emptyRoot(t, dependencies(t, deb))
 	before := names(t, root)
+	began := time.Now()
 	dpkg(t, root, "--install", deb)
 	if out := dpkgVerify(t, root); out != "" {
 		t.Errorf("dpkg --verify: %s", out)
@@ -32,6 +34,7 @@ func install(t *testing.T, made string) {
 	interfaces := output(t, "/", "ip", "-o", "link")
 
 	said := inside(t, root, "/usr/bin/outrigger", "demo")
+	t.Logf("from dpkg --install to the end of the demo, which is two pods: %v", time.Since(began).Round(100*time.Millisecond))
 	if !strings.Contains(said, "All checks passed.") {
 		t.Errorf("demo says:\n%s", said)
 	}
