@@ -84,7 +84,7 @@ func (p *Provider) inFolder(ctx context.Context, c *vim25.Client, do func(types.
 		}
 		p.forget(nil)
 	}
-	return fmt.Errorf("%w: the folder of VMs is made anew again and again", provider.ErrUnavailable)
+	return fmt.Errorf("%w: the folder of VMs is replaced again and again", provider.ErrUnavailable)
 }
 
 func (p *Provider) finder(ctx context.Context, c *vim25.Client) (*finder, error) {
