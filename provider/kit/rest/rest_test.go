@@ -73,7 +73,9 @@ func TestSend(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, url, asked := serve(t, row.statuses...)
-			var answer struct{ Token string }
+			var answer struct {
+				Token string `json:"token"`
+			}
 			err := c.Send(t.Context(), http.MethodPost, url, map[string]int{"a": 1}, &answer)
 			if (err == nil) != (row.token != "") || answer.Token != row.token || *asked != row.asked {
 				t.Errorf("%q after %d requests, %v", answer.Token, *asked, err)
