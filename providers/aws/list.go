@@ -4,6 +4,7 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -78,8 +79,9 @@ func (p *instancePage) HandleDeserialize(ctx context.Context, in middleware.Dese
 // read reads a DescribeInstancesResponse (EC2's API reference, data type Instance).
 func (p *instancePage) read(text []byte) error {
 	*p = instancePage{} // of an attempt that failed
-	x := xmlscan.New(text)
-	return x.Each(func(string) error {
+	x, is := xmlscan.New(text), false
+	err := x.Each(func(root string) error {
+		is = root == "DescribeInstancesResponse"
 		return x.Each(func(name string) (err error) {
 			switch name {
 			case "nextToken":
@@ -90,6 +92,10 @@ func (p *instancePage) read(text []byte) error {
 			return err
 		})
 	})
+	if err == nil && !is {
+		err = errors.New("it is not about instances")
+	}
+	return err
 }
 
 func (p *instancePage) reservation(x *xmlscan.Scanner, name string) error {

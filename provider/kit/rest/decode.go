@@ -3,11 +3,11 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -42,18 +42,23 @@ func DecodeRaw(part Raw, out any) error {
 	return nil
 }
 
-type intoKey struct{}
+type readKey struct{}
 
 // Into returns a context for one call of an SDK whose requests go through [Direct]. What the cloud replies with
 // status 200 is decoded into out, and the SDK gets an empty object: it would decode all members, two or three times.
 // The call must not make requests besides its own under that context, such as for credentials.
 func Into[T any](ctx context.Context, out *T) context.Context {
-	return context.WithValue(ctx, intoKey{}, func(reply io.Reader) error {
+	return Instead(ctx, func(reply []byte) ([]byte, error) {
 		var fresh T // nothing of an attempt that failed
-		err := Decode(reply, &fresh)
+		err := Decode(bytes.NewReader(reply), &fresh)
 		*out = fresh
-		return err
+		return []byte("{}"), err
 	})
+}
+
+// Instead is [Into] for other formats: read gets a reply with status 200 and returns what the SDK gets.
+func Instead(ctx context.Context, read func(reply []byte) ([]byte, error)) context.Context {
+	return context.WithValue(ctx, readKey{}, read)
 }
 
 // Direct is a transport for [Into].
@@ -69,16 +74,19 @@ func (d Direct) CloseIdleConnections() {
 // RoundTrip implements http.RoundTripper.
 func (d Direct) RoundTrip(request *http.Request) (*http.Response, error) {
 	reply, err := d.RoundTripper.RoundTrip(request)
-	decode, ok := request.Context().Value(intoKey{}).(func(io.Reader) error)
+	read, ok := request.Context().Value(readKey{}).(func([]byte) ([]byte, error))
 	if err != nil || !ok || reply.StatusCode != http.StatusOK {
 		return reply, err
 	}
 	defer reply.Body.Close()
-	if err := decode(reply.Body); err != nil {
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: read the reply: %w", provider.ErrUnavailable, err)
+	}
+	if text, err = read(text); err != nil {
 		return nil, err
 	}
-	const empty = "{}"
-	reply.Body, reply.ContentLength = io.NopCloser(strings.NewReader(empty)), int64(len(empty))
+	reply.Body, reply.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 	reply.Header.Del("Content-Length")
 	return reply, nil
 }
