@@ -127,7 +127,7 @@ func (p *Provider) allocate(ctx context.Context, m *machine) (*elastic, error) {
 	if body == nil || dara.StringValue(body.AllocationId) == "" {
 		return nil, fmt.Errorf("vpc:AllocateEipAddress: %w: the answer holds no id", provider.ErrUnknown)
 	}
-	return &elastic{id: *body.AllocationId, addr: firstAddr([]*string{body.EipAddress}), tags: owned}, nil
+	return &elastic{id: *body.AllocationId, addr: firstAddr(dara.StringValue(body.EipAddress)), tags: owned}, nil
 }
 
 // allocated looks for an address that was made with other settings.
@@ -276,7 +276,7 @@ func elasticOf(d *vpc.DescribeEipAddressesResponseBodyEipAddressesEipAddress) *e
 	a := &elastic{
 		id: dara.StringValue(d.AllocationId), name: dara.StringValue(d.Name), status: dara.StringValue(d.Status),
 		holder: dara.StringValue(d.InstanceId), holderKind: dara.StringValue(d.InstanceType),
-		addr: firstAddr([]*string{d.IpAddress}), created: timeOf(dara.StringValue(d.AllocationTime)), tags: map[string]string{},
+		addr: firstAddr(dara.StringValue(d.IpAddress)), created: timeOf(dara.StringValue(d.AllocationTime)), tags: map[string]string{},
 	}
 	if d.Tags != nil {
 		for _, tag := range d.Tags.Tag {

@@ -110,7 +110,7 @@ func newHTTP(c Config, at pace, dial dialer) (*http.Client, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return &http.Client{Transport: transport, Timeout: at.request}, nil
+	return &http.Client{Transport: rest.Direct{RoundTripper: transport}, Timeout: at.request}, nil
 }
 
 // caller is the SDK's way to have its requests sent by a client of ours, whose

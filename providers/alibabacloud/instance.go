@@ -15,6 +15,7 @@ import (
 	"github.com/alibabacloud-go/tea/dara"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
@@ -37,43 +38,63 @@ const (
 	statusStopped  = "Stopped"
 )
 
-type described = ecs.DescribeInstancesResponseBodyInstancesInstance
+// described is what is wanted of an instance in a reply of DescribeInstances. The SDK decodes all members into maps,
+// encodes those, and decodes them again into its models.
+type described struct {
+	ID      string `json:"InstanceId"`
+	Name    string `json:"InstanceName"`
+	Status  string `json:"Status"`
+	Zone    string `json:"ZoneId"`
+	Region  string `json:"RegionId"`
+	Type    string `json:"InstanceType"`
+	Created string `json:"CreationTime"`
+	Tags    struct {
+		Tag []struct {
+			Key   string `json:"TagKey"`
+			Value string `json:"TagValue"`
+		} `json:"Tag"`
+	} `json:"Tags"`
+	VPC struct {
+		PrivateAddress addresses `json:"PrivateIpAddress"`
+	} `json:"VpcAttributes"`
+	PublicAddress addresses `json:"PublicIpAddress"`
+	EIP           struct {
+		Address string `json:"IpAddress"`
+	} `json:"EipAddress"`
+	NICs struct {
+		NIC []struct {
+			ID   string `json:"NetworkInterfaceId"`
+			Type string `json:"Type"`
+		} `json:"NetworkInterface"`
+	} `json:"NetworkInterfaces"`
+}
+
+type addresses struct {
+	List []string `json:"IpAddress"`
+}
 
 func machineOf(d *described) *machine {
 	m := &machine{
-		id: dara.StringValue(d.InstanceId), name: dara.StringValue(d.InstanceName), status: dara.StringValue(d.Status),
-		zone: dara.StringValue(d.ZoneId), region: dara.StringValue(d.RegionId), kind: dara.StringValue(d.InstanceType),
-		created: timeOf(dara.StringValue(d.CreationTime)), tags: map[string]string{},
+		id: d.ID, name: d.Name, status: d.Status, zone: d.Zone, region: d.Region, kind: d.Type,
+		created: timeOf(d.Created), tags: make(map[string]string, len(d.Tags.Tag)),
+		private: firstAddr(d.VPC.PrivateAddress.List...), public: firstAddr(append(d.PublicAddress.List, d.EIP.Address)...),
 	}
-	if d.Tags != nil {
-		for _, tag := range d.Tags.Tag {
-			m.tags[dara.StringValue(tag.TagKey)] = dara.StringValue(tag.TagValue)
-		}
+	for _, tag := range d.Tags.Tag {
+		m.tags[tag.Key] = tag.Value
 	}
-	if d.VpcAttributes != nil && d.VpcAttributes.PrivateIpAddress != nil {
-		m.private = firstAddr(d.VpcAttributes.PrivateIpAddress.IpAddress)
-	}
-	if d.PublicIpAddress != nil {
-		m.public = firstAddr(d.PublicIpAddress.IpAddress)
-	}
-	if d.EipAddress != nil && !m.public.IsValid() {
-		m.public = firstAddr([]*string{d.EipAddress.IpAddress})
-	}
-	if d.NetworkInterfaces != nil {
-		for _, nic := range d.NetworkInterfaces.NetworkInterface {
-			if dara.StringValue(nic.Type) == "Primary" {
-				m.primaryNIC = dara.StringValue(nic.NetworkInterfaceId)
-			} else {
-				m.second = dara.StringValue(nic.NetworkInterfaceId)
-			}
+	for _, nic := range d.NICs.NIC {
+		if nic.Type == "Primary" {
+			m.primaryNIC = nic.ID
+		} else {
+			m.second = nic.ID
 		}
 	}
 	return m
 }
 
-func firstAddr(texts []*string) netip.Addr {
+func firstAddr(texts ...string) netip.Addr {
 	for _, text := range texts {
-		if addr, err := netip.ParseAddr(dara.StringValue(text)); err == nil {
+		if addr, err := netip.ParseAddr(text); err == nil {
 			return addr
 		}
 	}
@@ -139,21 +160,25 @@ func (p *Provider) describeInstances(ctx context.Context, request *ecs.DescribeI
 	request.RegionId, request.MaxResults = new(p.cfg.Region), new(int32(100))
 	var list []*machine
 	for {
-		response, err := call(ctx, p.api, "ecs:DescribeInstances", p.api.ecs().DescribeInstancesWithContext, request)
-		if err != nil {
+		var page struct {
+			Instances struct {
+				Instance []described `json:"Instance"`
+			} `json:"Instances"`
+			NextToken string `json:"NextToken"`
+		}
+		read := func(ctx context.Context, request *ecs.DescribeInstancesRequest, options *dara.RuntimeOptions) (*ecs.DescribeInstancesResponse, error) {
+			return p.api.ecs().DescribeInstancesWithContext(rest.Into(ctx, &page), request, options)
+		}
+		if _, err := call(ctx, p.api, "ecs:DescribeInstances", read, request); err != nil {
 			return nil, err
 		}
-		body := response.Body
-		if body == nil || body.Instances == nil {
+		for i := range page.Instances.Instance {
+			list = append(list, machineOf(&page.Instances.Instance[i]))
+		}
+		if page.NextToken == "" {
 			return list, nil
 		}
-		for _, d := range body.Instances.Instance {
-			list = append(list, machineOf(d))
-		}
-		if dara.StringValue(body.NextToken) == "" {
-			return list, nil
-		}
-		request.NextToken = body.NextToken
+		request.NextToken = &page.NextToken
 	}
 }
 

@@ -26,8 +26,10 @@ var states = map[types.InstanceStateName]provider.InstanceState{
 	types.InstanceStateNameShuttingDown: provider.StateDeleting,
 }
 
-func (s *session) instance(i *types.Instance) *provider.Instance {
-	tags := tagsOf(i.Tags)
+func (s *session) instance(i *types.Instance) *provider.Instance { return s.tagged(i, tagsOf(i.Tags)) }
+
+// tagged is instance where the tags are known.
+func (s *session) tagged(i *types.Instance, tags map[string]string) *provider.Instance {
 	made := &provider.Instance{
 		ID: id(i), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, State: states[stateName(i)],
 		Region: s.region, Type: string(i.InstanceType),
@@ -38,7 +40,7 @@ func (s *session) instance(i *types.Instance) *provider.Instance {
 	if i.Placement != nil {
 		made.Zone = sdk.ToString(i.Placement.AvailabilityZone)
 	}
-	if addr, ok := addressOf(i); ok {
+	if addr, ok := addressAt(i, tags); ok {
 		made.IPs = []netip.Addr{addr}
 	}
 	return made
@@ -56,9 +58,11 @@ func createdOf(i *types.Instance) *time.Time {
 }
 
 // addressOf returns the address by which an instance is reached, if it has it.
-func addressOf(i *types.Instance) (netip.Addr, bool) {
+func addressOf(i *types.Instance) (netip.Addr, bool) { return addressAt(i, tagsOf(i.Tags)) }
+
+func addressAt(i *types.Instance, tags map[string]string) (netip.Addr, bool) {
 	text := sdk.ToString(i.PrivateIpAddress)
-	if reach(tagsOf(i.Tags)[tagReach]) != reachPrivate {
+	if reach(tags[tagReach]) != reachPrivate {
 		text = sdk.ToString(i.PublicIpAddress)
 	}
 	addr, err := netip.ParseAddr(text)
@@ -66,7 +70,7 @@ func addressOf(i *types.Instance) (netip.Addr, bool) {
 }
 
 func tagsOf(list []types.Tag) map[string]string {
-	tags := map[string]string{}
+	tags := make(map[string]string, len(list))
 	for _, tag := range list {
 		tags[sdk.ToString(tag.Key)] = sdk.ToString(tag.Value)
 	}
@@ -165,17 +169,16 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	if err != nil {
 		return nil, err
 	}
-	instances, err := s.describe(ctx, tagFilters(match))
+	alive, keys := map[string]bool{}, map[string]bool{}
+	err = s.each(ctx, tagFilters(match), func(i *types.Instance) {
+		tags := tagsOf(i.Tags)
+		if key := tags[provider.TagKey]; provider.HasTags(tags, match) && key != "" && stateName(i) != types.InstanceStateNameTerminated {
+			alive[id(i)], keys[key] = true, true
+			list = append(list, *s.tagged(i, tags))
+		}
+	})
 	if err != nil {
 		return nil, err
-	}
-	alive, keys := map[string]bool{}, map[string]bool{}
-	for _, i := range instances {
-		if !provider.HasTags(tagsOf(i.Tags), match) || !ours(&i) || stateName(&i) == types.InstanceStateNameTerminated {
-			continue
-		}
-		alive[id(&i)], keys[tagsOf(i.Tags)[provider.TagKey]] = true, true
-		list = append(list, *s.instance(&i))
 	}
 	for _, a := range addresses {
 		tags := tagsOf(a.Tags)

@@ -3,6 +3,7 @@
 package azure
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -75,7 +76,8 @@ type clients struct {
 	nics  *armnetwork.InterfacesClient
 	ips   *armnetwork.PublicIPAddressesClient
 	// arm is for what needs no client of its own.
-	arm *arm.Client
+	arm          *arm.Client
+	subscription string
 	// credential and options are for clients that are seldom needed.
 	credential azcore.TokenCredential
 	options    *arm.ClientOptions
@@ -96,7 +98,7 @@ func connect(c Config, transport http.RoundTripper, t tempo) (*clients, error) {
 	// Registering resource providers is the operator's affair and needs rights
 	// at the subscription.
 	armOptions := &arm.ClientOptions{ClientOptions: options, DisableRPRegistration: true}
-	all := &clients{credential: credential, options: armOptions, http: web}
+	all := &clients{subscription: c.SubscriptionID, credential: credential, options: armOptions, http: web}
 	var errs [7]error
 	all.arm, errs[0] = arm.NewClient("outrigger", release(), credential, armOptions)
 	all.vms, errs[1] = armcompute.NewVirtualMachinesClient(c.SubscriptionID, credential, armOptions)
@@ -267,5 +269,9 @@ func (c *clients) get(ctx context.Context, url string, out any) error {
 		runtime.Drain(response)
 		return nil
 	}
-	return runtime.UnmarshalAsJSON(response, out)
+	text, err := runtime.Payload(response)
+	if err != nil {
+		return err
+	}
+	return rest.Decode(bytes.NewReader(text), out)
 }

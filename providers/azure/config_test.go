@@ -160,7 +160,7 @@ func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, pair := range [][2]string{{"a", "key"}, {"a", "KEY"}, {"", "akey"}, {"b", "key"}} {
 		name := vmName(pair[0], pair[1])
-		if !vmNames.MatchString(name) || len(name) > 64 || seen[name] {
+		if !isVMName(name) || len(name) > 64 || seen[name] {
 			t.Errorf("%v is named %s", pair, name)
 		}
 		seen[name] = true

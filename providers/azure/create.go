@@ -230,7 +230,7 @@ func (c *creation) await(ctx context.Context) (*provider.Instance, error) {
 
 // answer returns nil while the address is not known.
 func (c *creation) answer(ctx context.Context, vm *armcompute.VirtualMachine) (*provider.Instance, error) {
-	instance := c.describe(c.ref, vm)
+	instance := c.describe(c.ref, vm, values(vm.Tags))
 	var err error
 	instance.IPs, err = c.addresses(ctx, vm)
 	if err != nil || len(instance.IPs) == 0 {

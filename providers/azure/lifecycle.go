@@ -96,11 +96,11 @@ func (p *Provider) sweep(ctx context.Context, r ref) error {
 		}},
 	} {
 		for _, piece := range kind.pieces {
-			if owner(piece.name) != r.name {
+			if owner(piece.Name) != r.name {
 				continue
 			}
-			if err := kind.remove(piece.name); err != nil {
-				return fmt.Errorf("%s %s: %w", kind.what, piece.name, err)
+			if err := kind.remove(piece.Name); err != nil {
+				return fmt.Errorf("%s %s: %w", kind.what, piece.Name, err)
 			}
 		}
 	}

@@ -17,11 +17,14 @@ import (
 
 // Names of VMs are podvm- and 26 characters of a hash. Azure ignores the case
 // of names, so the alphabet has only one.
-const vmPrefix = "podvm-"
+const (
+	vmPrefix = "podvm-"
+	vmLength = len(vmPrefix) + 26
+	lower32  = "abcdefghijklmnopqrstuvwxyz234567"
+)
 
 var (
-	lowerBase32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
-	vmNames     = regexp.MustCompile(`^podvm-[a-z2-7]{26}$`)
+	lowerBase32 = base32.NewEncoding(lower32).WithPadding(base32.NoPadding)
 	sizeName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,79}$`)
 )
 
@@ -35,12 +38,16 @@ func vmName(cluster, key string) string {
 // owner returns the VM that a disk, interface or address belongs to by its
 // name, or nothing.
 func owner(name string) string {
-	const length = len(vmPrefix) + 26
 	name = strings.ToLower(name)
-	if len(name) <= length || !vmNames.MatchString(name[:length]) {
+	if len(name) <= vmLength || !isVMName(name[:vmLength]) {
 		return ""
 	}
-	return name[:length]
+	return name[:vmLength]
+}
+
+// isVMName reports whether vmName can have returned a name.
+func isVMName(name string) bool {
+	return len(name) == vmLength && strings.HasPrefix(name, vmPrefix) && strings.Trim(name[len(vmPrefix):], lower32) == ""
 }
 
 // randomSuffix distinguishes the parts of a VM from those of an earlier one
@@ -70,7 +77,7 @@ func (p *Provider) parseID(id string) (ref, bool) {
 		return ref{}, false
 	}
 	r := ref{parts[4], parts[8]}
-	ok := strings.EqualFold(p.id(r), id) && vmNames.MatchString(r.name) && groupName.MatchString(r.group)
+	ok := strings.EqualFold(p.id(r), id) && isVMName(r.name) && groupName.MatchString(r.group)
 	return r, ok
 }
 

@@ -90,7 +90,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (found *p
 	case vm == nil:
 		return nil, errNoInstance(instanceID)
 	}
-	instance := p.describe(r, vm)
+	instance := p.describe(r, vm, values(vm.Tags))
 	instance.IPs, err = p.addresses(ctx, vm)
 	return instance, err
 }

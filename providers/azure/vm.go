@@ -102,9 +102,8 @@ func stateOf(vm *armcompute.VirtualMachine) provider.InstanceState {
 	return ""
 }
 
-// describe converts a VM to the contract's type, without its addresses.
-func (p *Provider) describe(r ref, vm *armcompute.VirtualMachine) *provider.Instance {
-	tags := values(vm.Tags)
+// describe converts a VM with these tags to the contract's type, without its addresses.
+func (p *Provider) describe(r ref, vm *armcompute.VirtualMachine, tags map[string]string) *provider.Instance {
 	i := &provider.Instance{ID: p.id(r), Name: cmp.Or(tags[tagName], r.name), Key: tags[provider.TagKey], Tags: tags, State: stateOf(vm), Region: deref(vm.Location)}
 	if len(vm.Zones) > 0 {
 		i.Zone = deref(vm.Zones[0])
@@ -151,13 +150,14 @@ func (p *Provider) addresses(ctx context.Context, vm *armcompute.VirtualMachine)
 	if err != nil {
 		return nil, err
 	}
-	return p.addressesOf(&nic.Interface, nil), nil
+	return p.addressesOf(endsOf(&nic.Interface), nil), nil
 }
 
-// addressesOf returns the public address where that is wanted, else the
-// private one. known are public addresses by their lower-case resource ids, for
-// where the interface tells only ids.
-func (p *Provider) addressesOf(nic *armnetwork.Interface, known map[string]string) []netip.Addr {
+// end are the addresses of a configuration of an interface. Where the interface tells only the resource id
+// of the public one, public is empty.
+type end struct{ private, public, publicID string }
+
+func endsOf(nic *armnetwork.Interface) (list []end) {
 	if nic.Properties == nil {
 		return nil
 	}
@@ -165,23 +165,29 @@ func (p *Provider) addressesOf(nic *armnetwork.Interface, known map[string]strin
 		if c.Properties == nil {
 			continue
 		}
-		text := deref(c.Properties.PrivateIPAddress)
+		e := end{private: deref(c.Properties.PrivateIPAddress)}
+		if ip := c.Properties.PublicIPAddress; ip != nil {
+			e.publicID = deref(ip.ID)
+			if ip.Properties != nil {
+				e.public = deref(ip.Properties.IPAddress)
+			}
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// addressesOf returns the public address where that is wanted, else the
+// private one. known are public addresses by their lower-case resource ids.
+func (p *Provider) addressesOf(ends []end, known map[string]string) []netip.Addr {
+	for _, e := range ends {
+		text := e.private
 		if p.cfg.UsePublicIP {
-			text = publicAddress(c.Properties.PublicIPAddress, known)
+			text = cmp.Or(e.public, known[strings.ToLower(e.publicID)])
 		}
 		if addr, err := netip.ParseAddr(text); err == nil {
 			return []netip.Addr{addr}
 		}
 	}
 	return nil
-}
-
-func publicAddress(ip *armnetwork.PublicIPAddress, known map[string]string) string {
-	switch {
-	case ip == nil:
-		return ""
-	case ip.Properties != nil && ip.Properties.IPAddress != nil:
-		return *ip.Properties.IPAddress
-	}
-	return known[strings.ToLower(deref(ip.ID))]
 }

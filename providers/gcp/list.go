@@ -21,12 +21,11 @@ const pageSize = "500"
 // disks that have lost their instance are listed as instances too.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
 	defer explain(&err, "list instances")
-	instances, err := p.instances(ctx, match)
+	err = p.eachInstance(ctx, match, func(i *instance, tags map[string]string) {
+		list = append(list, *i.tagged(tags, p.cfg.UsePublicIP))
+	})
 	if err != nil {
 		return nil, err
-	}
-	for i := range instances {
-		list = append(list, *instances[i].answer(p.cfg.UsePublicIP))
 	}
 	orphans, err := p.orphans(ctx, match)
 	if err != nil {
@@ -49,14 +48,23 @@ type scope struct {
 // instances returns those of ours with all the tags.
 func (p *Provider) instances(ctx context.Context, match map[string]string) ([]instance, error) {
 	var list []instance
-	err := p.everywhere(ctx, "instances", "instances("+instanceFields+")", match, func(s scope) {
-		for _, i := range s.Instances {
-			if tags := tagsOf(i.Description); tags != nil && names.IsHashed(i.Name) && provider.HasTags(tags, match) {
-				list = append(list, i)
+	err := p.eachInstance(ctx, match, func(i *instance, _ map[string]string) { list = append(list, *i) })
+	return list, err
+}
+
+// eachInstance calls f with those of ours with all the tags.
+func (p *Provider) eachInstance(ctx context.Context, match map[string]string, f func(*instance, map[string]string)) error {
+	return p.everywhere(ctx, "instances", "instances("+instanceFields+")", match, func(s scope) {
+		for i := range s.Instances {
+			found := &s.Instances[i]
+			if !names.IsHashed(found.Name) {
+				continue
+			}
+			if tags := tagsOf(found.Description); tags != nil && provider.HasTags(tags, match) {
+				f(found, tags)
 			}
 		}
 	})
-	return list, err
 }
 
 // orphans returns root disks that no instance uses.
@@ -64,8 +72,11 @@ func (p *Provider) orphans(ctx context.Context, match map[string]string) ([]prov
 	var list []provider.Instance
 	err := p.everywhere(ctx, "disks", "disks(name,zone,description,creationTimestamp,users)", match, func(s scope) {
 		for _, d := range s.Disks {
+			if len(d.Users) > 0 || !names.IsHashed(d.Name) {
+				continue
+			}
 			tags := tagsOf(d.Description)
-			if len(d.Users) > 0 || tags == nil || !names.IsHashed(d.Name) || !provider.HasTags(tags, match) {
+			if tags == nil || !provider.HasTags(tags, match) {
 				continue
 			}
 			at := location{base(d.Zone), d.Name}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/names"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // location is where an instance is, which is its id.
@@ -142,7 +143,7 @@ func describe(tags map[string]string) (string, error) {
 // tagsOf reads a description; nil when it is none of ours.
 func tagsOf(description string) map[string]string {
 	var tags map[string]string
-	if json.Unmarshal([]byte(description), &tags) != nil || tags[provider.TagKey] == "" {
+	if rest.DecodeRaw(rest.Raw(description), &tags) != nil || tags[provider.TagKey] == "" {
 		return nil
 	}
 	return tags

@@ -178,7 +178,11 @@ func (i *instance) addresses(public bool) []netip.Addr {
 
 // answer returns the instance of the contract.
 func (i *instance) answer(public bool) *provider.Instance {
-	tags := tagsOf(i.Description)
+	return i.tagged(tagsOf(i.Description), public)
+}
+
+// tagged is answer where the tags are known.
+func (i *instance) tagged(tags map[string]string, public bool) *provider.Instance {
 	at := i.location()
 	return &provider.Instance{
 		ID: at.String(), Name: i.Name, IPs: i.addresses(public), Key: tags[provider.TagKey], Tags: tags,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/names"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // pageSize is the most that the API gives at a time.
@@ -107,15 +108,13 @@ func pages[P next](page func(start *string) (P, error)) error {
 
 // volumes reads the volumes with a tag.
 func (p *Provider) volumes(ctx context.Context, tag string, each func(*vpcv1.Volume)) error {
-	return pages(func(start *string) (*vpcv1.VolumeCollection, error) {
-		page, err := ask(ctx, p.api.ListVolumesWithContext, vpcv1.ListVolumesOptions{Tag: &tag, Limit: new(pageSize), Start: start})
-		if err != nil {
-			return nil, err
+	return pages(func(start *string) (*listPage, error) {
+		got := new(listPage)
+		_, err := ask(rest.Into(ctx, got), p.api.ListVolumesWithContext, vpcv1.ListVolumesOptions{Tag: &tag, Limit: new(pageSize), Start: start})
+		for i := range got.Volumes {
+			each(got.Volumes[i].model())
 		}
-		for i := range page.Volumes {
-			each(&page.Volumes[i])
-		}
-		return page, nil
+		return got, err
 	})
 }
 
@@ -150,15 +149,13 @@ func (p *Provider) all(ctx context.Context, do func(*vpcv1.Instance)) error {
 	if err != nil {
 		return err
 	}
-	return pages(func(start *string) (*vpcv1.InstanceCollection, error) {
-		page, err := ask(ctx, p.api.ListInstancesWithContext, vpcv1.ListInstancesOptions{VPCID: &home.vpc, Limit: new(pageSize), Start: start})
-		if err != nil {
-			return nil, err
+	return pages(func(start *string) (*listPage, error) {
+		got := new(listPage)
+		_, err := ask(rest.Into(ctx, got), p.api.ListInstancesWithContext, vpcv1.ListInstancesOptions{VPCID: &home.vpc, Limit: new(pageSize), Start: start})
+		for i := range got.Instances {
+			do(got.Instances[i].model())
 		}
-		for i := range page.Instances {
-			do(&page.Instances[i])
-		}
-		return page, nil
+		return got, err
 	})
 }
 

@@ -77,7 +77,7 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
-	api.Service.SetHTTPClient(rest.HTTP(&signer{transport, inner}, 0))
+	api.Service.SetHTTPClient(rest.HTTP(rest.Direct{RoundTripper: &signer{transport, inner}}, 0))
 	api.EnableRetries(retries, longestGap)
 	if retrying, ok := api.Service.Client.Transport.(*retryablehttp.RoundTripper); ok {
 		retrying.Client.CheckRetry = retryPolicy

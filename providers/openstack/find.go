@@ -33,13 +33,20 @@ const listTries = 5
 // all reads a list. Where the last thing of one page was deleted before the next was
 // asked for, the list is begun again.
 func all[T any](ctx context.Context, list pagination.Pager, extract func(pagination.Page) ([]T, error)) ([]T, error) {
-	for try := 1; ; try++ {
+	return again(func() ([]T, error) {
 		pages, err := list.AllPages(ctx)
-		if err == nil {
-			return extract(pages)
-		}
-		if try == listTries || !markerLost(err) {
+		if err != nil {
 			return nil, err
+		}
+		return extract(pages)
+	})
+}
+
+func again[T any](read func() ([]T, error)) ([]T, error) {
+	for try := 1; ; try++ {
+		list, err := read()
+		if err == nil || try == listTries || !markerLost(err) {
+			return list, err
 		}
 	}
 }

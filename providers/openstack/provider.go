@@ -134,35 +134,36 @@ func (p *Provider) findAll(ctx context.Context, c *clients) (map[string]*resourc
 		}
 		return found[id]
 	}
-	portList, err := all(ctx, ports.List(c.network, ports.ListOpts{NetworkID: p.cfg.Network}), ports.ExtractPorts)
+	portList, err := listed(ctx, c.network, ports.ListOpts{NetworkID: p.cfg.Network}.ToPortListQuery, (*portPage).read, "ports")
 	if err != nil {
 		return nil, err
 	}
 	for _, port := range portList {
 		if id := strings.TrimPrefix(port.Name, namePrefix); names.IsUUID(id) && port.MACAddress == macOf(id) {
-			at(id).port = &port
+			at(id).port = port.model()
 		}
 	}
-	serverList, err := all(ctx, servers.List(c.compute, servers.ListOpts{Name: "^" + namePrefix}), servers.ExtractServers)
+	serverList, err := listed(ctx, c.compute, servers.ListOpts{Name: "^" + namePrefix}.ToServerListQuery, (*serverPage).read, "servers", "detail")
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range serverList {
 		if id := s.Metadata[metaID]; names.IsUUID(id) {
-			at(id).server = &s
+			at(id).server = s.model()
 		}
 	}
 	if p.cfg.FloatingNetwork == "" {
 		return found, nil
 	}
 	opts := floatingips.ListOpts{FloatingNetworkID: p.cfg.FloatingNetwork, ProjectID: c.project}
-	floating, err := all(ctx, floatingips.List(c.network, opts), floatingips.ExtractFloatingIPs)
+	floating, err := listed(ctx, c.network, opts.ToFloatingIPListQuery, (*floatingPage).read, "floatingips")
 	if err != nil {
 		return nil, err
 	}
 	for _, ip := range floating {
-		if id := floatingOwner(ip); id != "" {
-			at(id).floating = &ip
+		model := ip.model()
+		if id := floatingOwner(model); id != "" {
+			at(id).floating = &model
 		}
 	}
 	return found, nil

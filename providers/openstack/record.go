@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ func instanceID(key string) string { return uuid.NewSHA1(namespace, []byte(key))
 // administered unicast address outside fa:16:3e, which Neutron chooses from.
 func macOf(id string) string {
 	sum := sha256.Sum256([]byte(id))
-	return fmt.Sprintf("fe:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
+	return net.HardwareAddr{0xfe, sum[0], sum[1], sum[2], sum[3], sum[4]}.String()
 }
 
 // Names of ports and servers.

@@ -70,6 +70,7 @@ func (c *connection) connect(ctx context.Context) (*vim25.Client, error) {
 	transport := sc.DefaultTransport()
 	transport.MaxIdleConnsPerHost = 16
 	transport.DialTLSContext = nil // the library's own ignores the context
+	sc.Client.Transport = rest.Direct{RoundTripper: transport}
 	if c.cfg.CAFile != "" {
 		if err := sc.SetRootCAs(c.cfg.CAFile); err != nil {
 			return nil, bad("vsphere-ca-file", "%v", err)

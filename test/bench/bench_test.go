@@ -46,6 +46,7 @@ func measurements() []measurement {
 	return []measurement{
 		{"size", lines(sizes)},
 		{"carriers", lines(carriers)},
+		{"start", lines(starts)},
 		{promises.GoBenchmarks, lines(goBenchmarks)},
 		{"memory", lines(memory)},
 		{"monitor", lines(monitorMemory)},

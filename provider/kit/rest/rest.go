@@ -96,8 +96,5 @@ func (c *Client) once(ctx context.Context, method, url string, body []byte, out 
 		_, err = io.Copy(io.Discard, from)
 		return err
 	}
-	if err := json.NewDecoder(from).Decode(out); err != nil {
-		return fmt.Errorf("%w: read the reply: %w", provider.ErrUnavailable, err)
-	}
-	return nil
+	return Decode(from, out)
 }

@@ -8,10 +8,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,7 +75,9 @@ func TestSend(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, url, asked := serve(t, row.statuses...)
-			var answer struct{ Token string }
+			var answer struct {
+				Token string `json:"token"`
+			}
 			err := c.Send(t.Context(), http.MethodPost, url, map[string]int{"a": 1}, &answer)
 			if (err == nil) != (row.token != "") || answer.Token != row.token || *asked != row.asked {
 				t.Errorf("%q after %d requests, %v", answer.Token, *asked, err)
@@ -150,6 +154,54 @@ func TestRetryAfter(t *testing.T) {
 	for text, want := range map[string]time.Duration{"": 0, "3": 3 * time.Second, "-1": 0, "99": time.Minute, "Mon, 02 Jan 2006 15:04:05 GMT": 0} {
 		if got := RetryAfter(&http.Response{Header: http.Header{"Retry-After": {text}}}, time.Minute); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// TestInto decodes in place of an SDK what an SDK has asked for, and no error.
+func TestInto(t *testing.T) {
+	c, url, _ := serve(t, 500, 200)
+	sdk := &http.Client{Transport: Direct{c.HTTP.Transport}}
+	defer sdk.CloseIdleConnections()
+	type reply struct {
+		Token string `json:"token"`
+	}
+	for n, row := range []struct{ ours, sdks string }{{"", `{"token": "x"}`}, {"x", "{}"}} {
+		var got reply
+		request, err := http.NewRequestWithContext(Into(t.Context(), &got), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "x")
+		answer, err := sdk.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || string(text) != row.sdks || got.Token != row.ours || answer.ContentLength >= 0 && answer.ContentLength != int64(len(text)) {
+			t.Errorf("reply %d: ours is %q, the SDK's %q, %v", n, got.Token, text, err)
+		}
+	}
+}
+
+func TestDecode(t *testing.T) {
+	type reply struct {
+		Names []string       `json:"names"`
+		Tags  Raw            `json:"tags"`
+		Count map[string]int `json:"count"`
+	}
+	var got reply
+	if err := Decode(strings.NewReader(`{"names":["a"],"tags":{"k":"v"},"else":[{}],"else":1,"Names":["b"]}`), &got); err != nil || len(got.Names) != 1 || got.Names[0] != "a" {
+		t.Errorf("%+v: %v", got, err)
+	}
+	var tags map[string]string
+	if err := DecodeRaw(got.Tags, &tags); err != nil || tags["k"] != "v" {
+		t.Errorf("%q: %v", tags, err)
+	}
+	for _, text := range []string{"", "{", `{"names":1}`, `{} {}`, "<html>"} {
+		if err := Decode(strings.NewReader(text), &got); !errors.Is(err, provider.ErrUnavailable) {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

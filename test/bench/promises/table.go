@@ -47,6 +47,9 @@ func All() []Promise {
 		{Name: "guest-restored", What: "guest restored from a template: the same, against one that boots", Bound: AtMost, Figure: 0.6, Unit: "times", Section: speed, Package: Bench, Benchmark: "guest"},
 		{Name: "first-output-restored", What: "`outrigger run` to first output with a VM that is restored, against one that boots", Bound: AtMost, Figure: 0.7, Unit: "times", Section: speed, Package: Bench, Benchmark: "run"},
 
+		start("outrigger"), start("kubectl-outrigger"),
+		list("alibabacloud"), list("aws"), list("azure"), list("gcp"), list("ibmcloud"), list("ibmcloud-powervs"), list("openstack"),
+
 		fewer("machines-writes", "machines: API writes for each, against Cluster API's in-memory provider"),
 		fewer("machines-reconciles", "machines: reconciles of everything for each, against the same"),
 		{Name: "machines-idle-writes", What: "machines: API writes with nothing to do", Bound: AtMost, Figure: 0, Says: "no write", Section: machines, Package: Bench, Benchmark: "machines"},
@@ -59,6 +62,16 @@ func All() []Promise {
 func podPath(name, of string) Promise {
 	return Promise{Name: name, What: "pod path: TCP throughput against the bare underlay, " + of, Bound: AtLeast, Figure: 80, Unit: "%",
 		Section: network, Package: "internal/peerpods/podnetwork", Benchmark: "BenchmarkPodPath"}
+}
+
+func start(program string) Promise {
+	return Promise{Name: "start-" + program, What: "`" + program + "`, from its start to its end with a command that asks nobody", Bound: AtMost, Figure: 50, Unit: "ms",
+		Section: speed, Package: Bench, Benchmark: "start"}
+}
+
+func list(cloud string) Promise {
+	return Promise{Name: "list-" + cloud, What: "`" + cloud + "`: a list of instances, against a plain fetch of its replies", Bound: AtMost, Figure: 10, Unit: "times",
+		Section: speed, Package: Bench, Benchmark: "clouds"}
 }
 
 func fewer(name, what string) Promise {

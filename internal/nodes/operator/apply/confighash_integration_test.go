@@ -39,6 +39,10 @@ func configHash(p *place) {
 	} {
 		change()
 		p.sync(uses(), "Deployment config-hash/d")
+		if want := []string{"update d"}; !slices.Equal(p.writes, want) {
+			p.Errorf("the writes, trials included, are %q, want %q", p.writes, want)
+		}
+		p.sync(uses()) // it is what was expected
 		var d appsv1.Deployment
 		p.get(&d, "d")
 		if hash := d.Spec.Template.Annotations[ConfigHashAnnotation]; hash == last || len(hash) != 64 {
