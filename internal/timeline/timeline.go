@@ -5,8 +5,8 @@
 // adaptor each note their own (package marks); whoever asks puts them together and
 // draws them.
 //
-// What a guest says of itself is not trusted: [Place] bounds its number and
-// lengths, and leaves out what cannot be.
+// What a guest says of itself is not trusted: [FromProto] bounds its number and
+// lengths, and [Timeline.Plausible] leaves out what cannot be.
 package timeline
 
 import (
@@ -28,9 +28,9 @@ const (
 	Guest = "guest"
 )
 
-// Bounds of one timeline; what is beyond them is left out. The lengths are in bytes.
+// Bounds of what others say; the lengths are in bytes.
 const (
-	MaxSteps  = marks.MaxSteps
+	maxSteps  = marks.MaxSteps
 	maxName   = 32
 	maxDetail = marks.MaxDetail
 )
@@ -42,12 +42,13 @@ const gap = time.Minute
 // Step is something that took time.
 type Step struct {
 	// Name is one of lower-case words with hyphens.
-	Name string
+	Name string `json:"name"`
 	// Where is [Node] or [Guest].
-	Where      string
-	Start, End time.Time
+	Where string    `json:"where"`
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
 	// Detail says which, for humans; it may be empty.
-	Detail string
+	Detail string `json:"detail,omitempty"`
 }
 
 // Took returns how long the step took.
@@ -65,16 +66,16 @@ type Timeline struct {
 	Missing string
 }
 
-// New returns the timeline of these steps: in order, without what is no part of
-// the start, bounded.
-func New(steps ...Step) Timeline {
-	steps = slices.Clone(steps)
+// With returns t with more steps of the node: all in order, without those that are not
+// part of the start.
+func (t Timeline) With(more ...Step) Timeline {
+	steps := slices.Concat(t.Steps, more)
 	slices.SortStableFunc(steps, func(a, b Step) int {
 		return cmp.Or(a.Start.Compare(b.Start), b.End.Compare(a.End))
 	})
 	var end time.Time
 	for i, s := range steps {
-		if i > 0 && s.Start.Sub(end) > gap || i == MaxSteps {
+		if i > 0 && s.Start.Sub(end) > gap {
 			steps = steps[:i]
 			break
 		}
@@ -82,13 +83,7 @@ func New(steps ...Step) Timeline {
 			end = s.End
 		}
 	}
-	return Timeline{Steps: steps}
-}
-
-// With returns t with more steps of the node.
-func (t Timeline) With(steps ...Step) Timeline {
-	all := New(slices.Concat(t.Steps, steps)...)
-	t.Steps = all.Steps
+	t.Steps = steps
 	return t
 }
 
@@ -105,21 +100,20 @@ func (t Timeline) Bounds() (start, end time.Time) {
 	return start, end
 }
 
-// Place returns those steps of a guest that can be, cleaned, and what to say if some
-// cannot: a VM that was asked for at notBefore took its steps between that and now,
-// give or take t's uncertainty and slack.
-func Place(steps []Step, notBefore, now time.Time, uncertainty time.Duration) (placed []Step, missing string) {
-	least, most := notBefore.Add(-uncertainty-slack), now.Add(uncertainty+slack)
-	for _, s := range steps[:min(len(steps), MaxSteps)] {
-		s, ok := clean(s)
-		if ok && s.Where == Guest && !s.End.Before(s.Start) && !s.Start.Before(least) && !s.End.After(most) {
-			placed = append(placed, s)
-		}
+// Plausible returns t without those steps of the guest that cannot be: a VM that was
+// asked for at asked has taken its steps between that and now, give or take the
+// uncertainty and slack. Missing says so.
+func (t Timeline) Plausible(asked, now time.Time) Timeline {
+	around := min(t.Uncertainty, gap) + slack
+	least, most := asked.Add(-around), now.Add(around)
+	kept := slices.DeleteFunc(slices.Clone(t.Steps), func(s Step) bool {
+		return s.Where == Guest && (s.End.Before(s.Start) || s.Start.Before(least) || s.End.After(most))
+	})
+	if n := len(t.Steps) - len(kept); n > 0 {
+		t.Missing = strings.TrimPrefix(fmt.Sprintf("%s; %d steps of the guest are not between the request for its VM and now", t.Missing, n), "; ")
 	}
-	if n := len(steps) - len(placed); n > 0 {
-		missing = fmt.Sprintf("%d of the guest's steps are left out: they are too many, or not between the request for the VM and now", n)
-	}
-	return placed, missing
+	t.Steps = kept
+	return t
 }
 
 // slack is for clocks that were set between a step and the comparison of the clocks.
@@ -160,23 +154,34 @@ func ToProto(t Timeline) *pb.Timeline {
 	return m
 }
 
-// FromProto returns the timeline of a message: cleaned and bounded, with the node's
-// clock put forward by offset.
-func FromProto(m *pb.Timeline, offset time.Duration) Timeline {
-	var steps []Step
-	for _, s := range m.GetSteps()[:min(len(m.GetSteps()), 2*MaxSteps)] {
-		step, ok := clean(Step{
-			Name: s.GetName(), Where: Node, Detail: s.GetDetail(),
-			Start: time.Unix(0, s.GetStartNano()).Add(offset), End: time.Unix(0, s.GetEndNano()).Add(offset),
-		})
+// FromProto returns the timeline of a message, cleaned and bounded.
+func FromProto(m *pb.Timeline) Timeline {
+	t := Timeline{Uncertainty: max(time.Duration(m.GetUncertaintyNano()), 0), Missing: redact.Line(m.GetMissing())}
+	count := map[string]int{}
+	for _, s := range m.GetSteps() {
+		where := Node
 		if s.GetWhere() == Guest {
-			step.Where = Guest
+			where = Guest
 		}
-		if ok {
-			steps = append(steps, step)
+		step, ok := clean(Step{
+			Name: s.GetName(), Where: where, Detail: s.GetDetail(), Start: time.Unix(0, s.GetStartNano()), End: time.Unix(0, s.GetEndNano()),
+		})
+		if ok && count[where] < maxSteps {
+			count[where]++
+			t.Steps = append(t.Steps, step)
 		}
 	}
-	t := New(steps...)
-	t.Uncertainty, t.Missing = max(time.Duration(m.GetUncertaintyNano()), 0), redact.Line(m.GetMissing())
 	return t
+}
+
+// OfGuest returns the steps of a guest on the node's clock.
+func OfGuest(steps []*pb.Step, clock Clock) []Step {
+	m := &pb.Timeline{}
+	for _, s := range steps {
+		m.Steps = append(m.Steps, &pb.Step{
+			Name: s.GetName(), Where: Guest, Detail: s.GetDetail(),
+			StartNano: s.GetStartNano() + int64(clock.Offset), EndNano: s.GetEndNano() + int64(clock.Offset),
+		})
+	}
+	return FromProto(m).Steps
 }
