@@ -42,7 +42,7 @@ func (t Timeline) text(w io.Writer, title string, width int) error {
 	whole := end.Sub(start)
 	bars := max(width-whereColumn-stepColumn-2*timeColumn-1, leastBar)
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s: %s from the first step to the end of the last%s\n", title, seconds(whole), t.accuracy())
+	fmt.Fprintf(&out, "%s: %s s from the first step to the end of the last%s\n", title, seconds(whole), t.accuracy())
 	fmt.Fprintf(&out, "%-*s%-*s%*s%*s\n", whereColumn, "WHERE", stepColumn, "STEP", timeColumn, "START", timeColumn, "TOOK")
 	for _, s := range t.Steps {
 		at, length := span(s.Start.Sub(start), s.Took(), whole, bars)
