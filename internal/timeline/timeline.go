@@ -71,7 +71,9 @@ type Timeline struct {
 func (t Timeline) With(more ...Step) Timeline {
 	steps := slices.Concat(t.Steps, more)
 	slices.SortStableFunc(steps, func(a, b Step) int {
-		return cmp.Or(a.Start.Compare(b.Start), b.End.Compare(a.End))
+		// One that contains others comes before them, a moment before what it begins.
+		moment := func(s Step) int { return min(1, int(s.Took())) }
+		return cmp.Or(a.Start.Compare(b.Start), moment(a)-moment(b), b.End.Compare(a.End))
 	})
 	var end time.Time
 	for i, s := range steps {
@@ -85,6 +87,34 @@ func (t Timeline) With(more ...Step) Timeline {
 	}
 	t.Steps = steps
 	return t
+}
+
+// Names are those steps of guest and relay that our programs know: a label of a metric, or
+// the name of a step in an object, must not be a guest's to choose.
+var Names = []string{
+	"await-vm", "tcp-connect", "tls-handshake", "first-reply",
+	"kernel", "restored", "kernel-modules", "drivers-of-clouds", "seed", "identity", "scratch-disk", "hostname", "network", "user-data",
+	"agent", "pod-network", "forwarder", "create-sandbox", "resolve-image", "download-layer", "unpack-layer", "mount-image",
+	"runtime-create", marks.RuntimeStart,
+}
+
+// Summary returns one step for each of the Names that t has: from its first beginning to
+// its last end.
+func (t Timeline) Summary() []Step {
+	var all []Step
+	for _, s := range t.Steps {
+		if !slices.Contains(Names, s.Name) {
+			continue
+		}
+		i := slices.IndexFunc(all, func(known Step) bool { return known.Name == s.Name })
+		if i < 0 {
+			s.Detail = ""
+			all = append(all, s)
+		} else if s.End.After(all[i].End) {
+			all[i].End = s.End
+		}
+	}
+	return all
 }
 
 // Bounds returns when the first step began and the last one ended.

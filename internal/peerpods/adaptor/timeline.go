@@ -45,11 +45,16 @@ func (s *Service) Timeline(ctx context.Context, req *adaptorpb.TimelineRequest) 
 	return timeline.ToProto(s.timeline(ctx, &rec)), nil
 }
 
-func (s *Service) timeline(ctx context.Context, rec *Record) timeline.Timeline {
-	var own []timeline.Step
-	for _, done := range rec.Done {
-		own = append(own, timeline.Step{Name: done.Step, Where: timeline.Node, Start: done.At.Add(-done.Took), End: done.At})
+// Steps returns the steps that are done, with their parts.
+func (r *Record) Steps() (steps []timeline.Step) {
+	for _, done := range r.Done {
+		steps = append(steps, timeline.Step{Name: done.Step, Where: timeline.Node, Start: done.At.Add(-done.Took), End: done.At})
 	}
+	return steps
+}
+
+func (s *Service) timeline(ctx context.Context, rec *Record) timeline.Timeline {
+	own := rec.Steps()
 	if rec.State != StateReady {
 		return timeline.Timeline{Missing: "the agent in the VM has not answered yet"}.With(own...)
 	}
