@@ -11,7 +11,9 @@ import (
 func TestTimelineOfAPeerPod(t *testing.T) {
 	f := newFakeAPI(t)
 	f.pod("web", o{"phase": "Running"})
-	at := func(ms int) string { return time.Unix(1_700_000_000, int64(ms)*1e6).UTC().Format("2006-01-02T15:04:05.000000Z") }
+	at := func(ms int) string {
+		return time.Unix(1_700_000_000, int64(ms)*1e6).UTC().Format("2006-01-02T15:04:05.000000Z")
+	}
 	older := o{"name": "claim", "time": at(0)}
 	node := o{"name": "create-instance", "startTime": at(0), "time": at(1500)}
 	guest := o{"name": "kernel", "place": "Guest", "startTime": at(500), "time": at(1200)}
