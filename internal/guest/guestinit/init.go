@@ -388,7 +388,6 @@ func (g *guest) startServices() error {
 			return err
 		}
 	}
-	g.tellTook()
 	go g.supervise([]string{agentProgram}, "0", g.held[agentProgram])
 	go g.supervise([]string{forwarderProgram}, "-999", g.held[forwarderProgram])
 	return nil
@@ -396,6 +395,7 @@ func (g *guest) startServices() error {
 
 // afterReady runs the steps that the agent's start need not wait for.
 func (g *guest) afterReady() {
+	g.tellTook()
 	g.tryModules(stageStart)
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")

@@ -6,11 +6,13 @@ package marks
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -36,14 +38,6 @@ type Marks struct{ Path string }
 // Beside returns the marks of the guest whose agent has that socket.
 func Beside(agentSocket string) Marks {
 	return Marks{filepath.Join(filepath.Dir(agentSocket), "timeline")}
-}
-
-// mark is one line. Times are CLOCK_BOOTTIME: the wall clock is set during the start.
-type mark struct {
-	Name   string        `json:"name"`
-	Start  time.Duration `json:"start"`
-	End    time.Duration `json:"end"`
-	Detail string        `json:"detail,omitempty"`
 }
 
 // Uptime returns the guest's CLOCK_BOOTTIME.
@@ -81,14 +75,7 @@ func (m Marks) Note(name string, start time.Duration, detail string) {
 
 // Add notes a step.
 func (m Marks) Add(name string, start, end time.Duration, detail string) {
-	if m.Path == "" {
-		return
-	}
-	line, err := json.Marshal(mark{name, start, end, detail[:min(len(detail), MaxDetail)]})
-	if err != nil {
-		return
-	}
-	if os.MkdirAll(filepath.Dir(m.Path), 0o711) != nil {
+	if m.Path == "" || os.MkdirAll(filepath.Dir(m.Path), 0o711) != nil {
 		return
 	}
 	file, err := os.OpenFile(m.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -97,8 +84,30 @@ func (m Marks) Add(name string, start, end time.Duration, detail string) {
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err == nil && info.Size() < maxFile {
-		file.Write(append(line, '\n')) // in one piece: the programs write at the same time
+		file.Write(line(name, start, end, detail)) // in one piece: the programs write at the same time
 	}
+}
+
+// line returns "NAME START END DETAIL": times are CLOCK_BOOTTIME in nanoseconds, since the
+// wall clock is set during the start. JSON would cost an emulated guest milliseconds.
+func line(name string, start, end time.Duration, detail string) []byte {
+	text := append([]byte(name), ' ')
+	text = append(strconv.AppendInt(text, int64(start), 10), ' ')
+	text = append(strconv.AppendInt(text, int64(end), 10), ' ')
+	return append(strconv.AppendQuote(text, detail[:min(len(detail), MaxDetail)]), '\n')
+}
+
+// parse reads a line; false if it is not one.
+func parse(text string) (*pb.Step, bool) {
+	fields := strings.SplitN(text, " ", 4)
+	if len(fields) < 4 {
+		return nil, false
+	}
+	start, err1 := strconv.ParseInt(fields[1], 10, 64)
+	end, err2 := strconv.ParseInt(fields[2], 10, 64)
+	detail, err3 := strconv.Unquote(fields[3])
+	step := &pb.Step{Name: fields[0], Where: "guest", StartNano: start, EndNano: end, Detail: strings.ToValidUTF8(detail, "?")}
+	return step, err1 == nil && err2 == nil && err3 == nil && utf8.ValidString(fields[0])
 }
 
 // Read returns what was noted, on the clock of [Uptime].
@@ -110,11 +119,8 @@ func (m Marks) Read() []*pb.Step {
 	defer file.Close()
 	var steps []*pb.Step
 	for lines := bufio.NewScanner(io.LimitReader(file, 2*maxFile)); lines.Scan() && len(steps) < MaxSteps; {
-		var line mark
-		if json.Unmarshal(lines.Bytes(), &line) == nil {
-			steps = append(steps, &pb.Step{
-				Name: line.Name, Where: "guest", StartNano: int64(line.Start), EndNano: int64(line.End), Detail: line.Detail,
-			})
+		if step, ok := parse(lines.Text()); ok {
+			steps = append(steps, step)
 		}
 	}
 	return steps

@@ -45,10 +45,10 @@ func TestBounds(t *testing.T) {
 	if n := len(m.Read()); n != MaxSteps {
 		t.Errorf("%d steps", n)
 	}
-	if err := os.WriteFile(m.Path, []byte("\x00{\n{\"name\":\"good\",\"start\":1,\"end\":2}\n[]"+strings.Repeat("x", 100_000)), 0o600); err != nil {
+	if err := os.WriteFile(m.Path, []byte("\x00{\ngood 1 2 \"line\\n\"\nbad x 2 \"\"\nbad 1 2 no quotes\n[]"+strings.Repeat("x", 100_000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if steps := m.Read(); len(steps) != 1 || steps[0].Name != "good" {
+	if steps := m.Read(); len(steps) != 1 || steps[0].Name != "good" || steps[0].Detail != "line\n" {
 		t.Errorf("%v", steps)
 	}
 }
