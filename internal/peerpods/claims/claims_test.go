@@ -137,7 +137,9 @@ func TestLifeInSixWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Now()
-	step := func(name string) Change { return Step(timeline.Step{Name: name, Where: timeline.Node, Start: at, End: at}) }
+	step := func(name string) Change {
+		return Step(timeline.Step{Name: name, Where: timeline.Node, Start: at, End: at})
+	}
 	for _, changes := range [][]Change{
 		{step("create-instance"), Created(v1alpha1.Instance{ID: "i-1", Addresses: []string{"192.0.2.1"}})},
 		{step("ready"), Ready},
