@@ -19,11 +19,11 @@ func TestTimelineOfAPod(t *testing.T) {
 		{Name: "create-instance", Where: timeline.Node, StartNano: now, EndNano: now + 1e9},
 		{Name: "kernel", Where: timeline.Guest, StartNano: now + 2e8, EndNano: now + 8e8},
 	}}
-	code, _, stderr := s.run("run", "--timeline", "--name", "front", s.image, "--", "true")
+	code, _, stderr := s.run(s.sh("true", "--timeline", "--name", "front")...)
 	if code != 0 || !strings.Contains(stderr, "front: ") || !strings.Contains(stderr, "guest kernel") || !strings.Contains(stderr, "node  call-create-container") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
-	code, _, stderr = s.run("run", "--timeline", "--detach", "--quiet", "--name", "back", s.image, "--", "sleep", "1000000")
+	code, _, stderr = s.run(s.sh("sleep 1000000", "--timeline", "--detach", "--network", "none", "--name", "back")...)
 	if code != 0 || !strings.Contains(stderr, "guest kernel") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
@@ -32,7 +32,7 @@ func TestTimelineOfAPod(t *testing.T) {
 		Pod   string
 		Steps []struct{ Name, Where string }
 	}
-	if err := json.Unmarshal([]byte(stdout), &out); err != nil || code != 0 || out.Pod != "back" || len(out.Steps) < 7 {
+	if err := json.Unmarshal([]byte(stdout), &out); err != nil || code != 0 || out.Pod != "back" || len(out.Steps) < 6 {
 		t.Errorf("exit code %d, %v: %s%s", code, err, stdout, stderr)
 	}
 	if code, stdout, _ := s.run("timeline", "back", "-o", "svg"); code != 0 || !strings.HasPrefix(stdout, "<svg ") {
@@ -46,7 +46,7 @@ func TestTimelineOfAPod(t *testing.T) {
 
 func TestTimelineSaysWhatIsWrong(t *testing.T) {
 	s := newStand(t)
-	s.run("run", "--rm=false", "--name", "gone", s.image, "--", "true")
+	s.run(s.sh("true", "--rm=false", "--name", "gone")...)
 	for want, args := range map[string][]string{
 		"timeline needs a POD": {"timeline"}, `no such pod: "none"`: {"timeline", "none"},
 		"pod gone is exited: its guest": {"timeline", "gone"}, `--output "png"`: {"timeline", "gone", "-o", "png"},

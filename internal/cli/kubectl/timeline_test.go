@@ -18,7 +18,7 @@ func TestTimelineOfAPeerPod(t *testing.T) {
 	node := o{"name": "create-instance", "startTime": at(0), "time": at(1500)}
 	guest := o{"name": "kernel", "place": "Guest", "startTime": at(500), "time": at(1200)}
 	f.peerPod("web", o{"steps": []any{older, node, guest}})
-	wants(t, f.succeeds("timeline", "web"), "shop/web: 1.500 s", "node  claim ", "guest kernel                         0.500   0.700")
+	wants(t, f.succeeds("timeline", "web"), "shop/web: 1.500 s", "node  claim ", "guest kernel"+strings.Repeat(" ", 22+3)+"0.500   0.700")
 	f.peerPod("web", o{"steps": []any{older, node}})
 	wants(t, f.succeeds("timeline", "web"), "note: the guest's steps are not known")
 	f.peerPod("web", o{})

@@ -18,10 +18,10 @@ import (
 	"github.com/outrigger/outrigger/internal/timeline/marks"
 )
 
-// told receives the timelines that observers are told.
-type told chan adaptor.Change
+// timelines receives those that observers are told.
+type timelines chan adaptor.Change
 
-func (o told) Observe(change adaptor.Change) {
+func (o timelines) Observe(change adaptor.Change) {
 	if change.Kind == adaptor.ChangeTimeline {
 		o <- change
 	}
@@ -43,7 +43,7 @@ func step(name string, ago time.Duration) *timelinepb.Step {
 }
 
 func TestTimeline(t *testing.T) {
-	observer := make(told, 1)
+	observer := make(timelines, 1)
 	s := newStand(t, func(s *stand) {
 		s.opts.Observers = []adaptor.Observer{observer}
 		s.relay.TimelineOf = func(string) *timelinepb.Timeline {
@@ -57,7 +57,7 @@ func TestTimeline(t *testing.T) {
 	if err := s.start("s1"); err != nil {
 		t.Fatal(err)
 	}
-	s.restart() // the times are in the record
+	s.restart() // the times are in the record, but for that of its last write
 	got := s.timeline("s1")
 	names := []string{}
 	for _, st := range got.Steps {
@@ -66,7 +66,7 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("%s took %v", st.Name, st.Took())
 		}
 	}
-	want := []string{"inspect-network", "reserve", "record-intent", "claim", "create-instance", "make-user-data", "provider-call", "tunnel", "connect", "ready", marks.RuntimeStart}
+	want := []string{"inspect-network", "reserve", "record-intent", "claim", "create-instance", "make-user-data", "provider-call", "tunnel", "connect", marks.RuntimeStart}
 	slices.Sort(want)
 	if slices.Sort(names); !slices.Equal(names, want) {
 		t.Errorf("steps %v, want %v", names, want)

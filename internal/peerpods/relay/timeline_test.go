@@ -28,6 +28,8 @@ type fakeGuest struct {
 var guestBoot = time.Now().Add(-time.Hour)
 
 func (f fakeGuest) Timeline(context.Context, *guest.TimelineRequest) (*guest.TimelineResponse, error) {
+	f.agent.mu.Lock()
+	defer f.agent.mu.Unlock()
 	if f.agent.steps == nil {
 		return nil, status.Error(codes.Unimplemented, "no such method")
 	}
@@ -38,7 +40,9 @@ func TestTimelineOfASandbox(t *testing.T) {
 	c := newChain(t)
 	began := time.Now()
 	uptime := int64(time.Since(guestBoot))
+	c.agent.mu.Lock()
 	c.agent.steps = []*timelinepb.Step{{Name: "agent", Where: timeline.Node, StartNano: uptime, EndNano: uptime + int64(time.Millisecond)}}
+	c.agent.mu.Unlock()
 	if _, err := c.server.Serve(t.Context(), c.request()); err != nil {
 		t.Fatal(err)
 	}
