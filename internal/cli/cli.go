@@ -114,7 +114,7 @@ the first pod and removes everything with the last.`,
 	flags.StringVar(&a.root, "root", defaultRoot(), "folder for state and sockets (env OUTRIGGER_ROOT)")
 	flags.StringVar(&a.socket, "socket", os.Getenv("REMOTE_HYPERVISOR_ENDPOINT"), "hypervisor socket of a running cloud-api-adaptor; without it one is started (env REMOTE_HYPERVISOR_ENDPOINT)")
 	root.AddCommand(a.runCommand(), a.psCommand(), a.execCommand(), a.logsCommand(), a.consoleCommand(), a.statsCommand(),
-		a.rmCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
+		a.timelineCommand(), a.rmCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
 	return root
 }
 

@@ -104,7 +104,11 @@ func (a *App) startMonitor(ctx context.Context, req *runRequest, quiet bool) err
 	}()
 	p := a.newProgress(quiet)
 	defer p.done()
-	return a.awaitMonitor(events, cmd, p, req)
+	if err := a.awaitMonitor(events, cmd, p, req); err != nil || !req.Timeline {
+		return err
+	}
+	a.showTimeline(ctx, req.ID)
+	return nil
 }
 
 func (a *App) awaitMonitor(events io.Reader, cmd *exec.Cmd, p progress, req *runRequest) error {

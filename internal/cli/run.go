@@ -77,6 +77,7 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.BoolVarP(&f.TTY, "tty", "t", false, "give the container a terminal")
 	flags.BoolVarP(&f.Detach, "detach", "d", false, "run in the background and print the pod's id")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
+	flags.BoolVar(&f.Timeline, "timeline", false, "show on standard error where the time of the start went, once the container runs; see `outrigger timeline`")
 	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until `outrigger rm`")
 	flags.StringVar(&f.Name, "name", "", "name of the pod (default: made of the image's)")
 	flags.StringVar(&f.cpus, "cpus", "", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")
@@ -231,7 +232,13 @@ func (a *App) run(ctx context.Context, req *runRequest, quiet bool) error {
 	if req.Detach {
 		return a.startMonitor(ctx, req, quiet)
 	}
-	r := &runner{app: a, node: n, req: req, progress: a.newProgress(quiet), started: func() {}}
+	r := &runner{app: a, node: n, req: req, progress: a.newProgress(quiet)}
+	r.started = func() {
+		if req.Timeline {
+			r.progress.done()
+			a.showTimeline(ctx, req.ID)
+		}
+	}
 	defer r.progress.done()
 	if req.TTY {
 		if r.term, err = a.openTerminal(req.Interactive); err != nil {

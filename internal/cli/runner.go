@@ -21,6 +21,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/internal/redact"
+	"github.com/outrigger/outrigger/internal/timeline"
 )
 
 // runRequest holds the checked arguments of `run`. The monitor of a detached pod gets
@@ -42,6 +43,7 @@ type runRequest struct {
 	BootTimeout               time.Duration
 	Keep, Detach              bool
 	LogLimit                  int64
+	Timeline                  bool
 }
 
 // guestMemory is the memory of a VM beyond the container's limit, in MiB: for kernel
@@ -64,6 +66,7 @@ type runner struct {
 	// started is called when the container runs.
 	started func()
 
+	steps     []timeline.Step
 	image     *registry.Image
 	record    *record.Pod
 	network   node.Network
@@ -77,9 +80,11 @@ type runner struct {
 func (r *runner) run(ctx context.Context) (code int, err error) {
 	ctx, stopWatch := r.interruptible(ctx)
 	defer stopWatch()
+	began := time.Now()
 	if r.image, err = registry.Open(ctx, r.req.Image, registry.Options{Platform: r.req.Platform}); err != nil {
 		return 0, r.orSignal(ctx, err)
 	}
+	r.step("open-image", began)
 	if err := r.admit(ctx); err != nil {
 		return 0, r.orSignal(ctx, err)
 	}
@@ -131,6 +136,7 @@ func (r *runner) admit(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	defer func(began time.Time) { r.step("ensure-adaptor", began) }(time.Now())
 	r.app.sweep(ctx, r.node)
 	if err := r.checkUnique(); err != nil {
 		return err
@@ -188,6 +194,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 	if err != nil {
 		return commandError(fmt.Errorf("container of pod %s: %w", r.req.Name, err))
 	}
+	r.record.Steps = r.allSteps()
 	r.record.Status, r.record.ContainerID, r.record.Started = record.Running, r.container.ID(), time.Now().UTC()
 	return r.node.Pods().Save(r.record)
 }
@@ -206,9 +213,11 @@ func (r *runner) createPod(ctx context.Context) (err error) {
 		r.record.Provider = info.Provider
 	}
 	spec.OnEvent = show(r.progress, r.record.Provider)
+	began := time.Now()
 	if err := r.attachNetwork(&spec); err != nil {
 		return err
 	}
+	r.step("attach-network", began)
 	if r.pod, err = r.client.Create(ctx, spec); err != nil {
 		return describeStart(r.req.Name, err)
 	}

@@ -18,9 +18,13 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
 
 // Network records tunnels as files in Dir.
@@ -82,6 +86,8 @@ type Relay struct {
 	// Idle, when set, returns since when a sandbox has had no client; a zero
 	// time means that it has one.
 	Idle func(id string) time.Time
+	// TimelineOf, when set, is called by Timeline.
+	TimelineOf func(id string) *timelinepb.Timeline
 }
 
 // Serve records the request and makes the socket.
@@ -142,6 +148,14 @@ func (r *Relay) List(context.Context) ([]*relaypb.Served, error) {
 		list = append(list, served)
 	}
 	return list, nil
+}
+
+// Timeline returns what TimelineOf says; without it the relay is one of an older version.
+func (r *Relay) Timeline(_ context.Context, id string) (*timelinepb.Timeline, error) {
+	if r.TimelineOf == nil {
+		return nil, status.Error(codes.Unimplemented, "no such method")
+	}
+	return r.TimelineOf(id), nil
 }
 
 // Served returns how many sandboxes are served.

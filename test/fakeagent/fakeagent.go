@@ -22,6 +22,7 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
+	"github.com/outrigger/outrigger/internal/protocol/timeline"
 )
 
 // Node is the fake node. Set its fields before the calls that they affect.
@@ -36,6 +37,8 @@ type Node struct {
 	StartBlocks bool
 	// ConsoleText is every VM's console.
 	ConsoleText string
+	// Timeline is that of every sandbox; nil means an adaptor without timelines.
+	Timeline *timeline.Timeline
 	// ExecErr is the error of ExecProcess.
 	ExecErr error
 	// StatsInterfaces is how many network interfaces StatsContainer returns.
@@ -236,7 +239,20 @@ func (n adaptorService) Console(ctx context.Context, req *adaptor.ConsoleRequest
 	return &adaptor.ConsoleResponse{Data: []byte(n.ConsoleText)}, nil
 }
 
+// Timeline returns Node.Timeline; without one the adaptor is of an older version.
+func (n adaptorService) Timeline(context.Context, *adaptor.TimelineRequest) (*timeline.Timeline, error) {
+	if n.Node.Timeline == nil {
+		return nil, status.Error(codes.Unimplemented, "no such method")
+	}
+	return n.Node.Timeline, nil
+}
+
 type guestService struct{ *Agent }
+
+// Timeline: the agent is of an older version.
+func (guestService) Timeline(context.Context, *guest.TimelineRequest) (*guest.TimelineResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "no such method")
+}
 
 func (a guestService) PullProgress(ctx context.Context, req *guest.PullProgressRequest) (*guest.PullProgressResponse, error) {
 	return &guest.PullProgressResponse{DoneBytes: 1 << 20, TotalBytes: 1 << 20, Finished: true}, nil

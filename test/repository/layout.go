@@ -28,7 +28,8 @@ type Room struct {
 // nothing of pods, machines or Nodes.
 var shared = []string{
 	"provider", "internal/checkreport", "internal/commandline", "internal/guestinfo", "internal/kvm", "internal/loadbalancer", "internal/localnet",
-	"internal/controllers", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/redact", "internal/sbom", "internal/variables", "internal/version",
+	"internal/controllers", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/redact", "internal/sbom", "internal/timeline",
+	"internal/variables", "internal/version",
 }
 
 func with(more ...string) []string { return append(slices.Clone(shared), more...) }
@@ -44,6 +45,7 @@ var Rooms = []Room{
 	{"machines", []string{"provider", "internal/machines/command"}},
 	{"internal", shared},
 	{"internal/protocol", nil},
+	{"internal/timeline", with("internal/protocol")},
 	{"internal/peerpods", with("api/peerpod", "internal/protocol")},
 	{"internal/guest", with("images/podvm", "internal/protocol",
 		"internal/peerpods/apf", "internal/peerpods/podnetwork", "internal/peerpods/podtls", "internal/peerpods/ttrpcframe")},

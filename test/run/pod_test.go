@@ -32,6 +32,7 @@ func TestContainersOfOnePod(t *testing.T) {
 			t.Errorf("stdout %q, stderr %q", stdout, stderr)
 		}
 	})
+	t.Run("Timeline", func(t *testing.T) { timelineIsPlausible(t, p) })
 	t.Run("Killed", func(t *testing.T) {
 		c, stdout, _ := p.container(t, "killed", "sh", "-c", "echo up; sleep 1000000")
 		stdout.wait(t, "up\n")

@@ -135,11 +135,11 @@ type PeerPodStatus struct {
 	// +optional
 	Instance *Instance `json:"instance,omitempty"`
 
-	// steps are the steps that were done, each with its time.
+	// steps are the steps of the start that were done, each with its time.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:MaxItems=64
 	Steps []Step `json:"steps,omitempty"`
 
 	// lastError is the error of the last attempt that failed; it goes when a later one succeeds.
@@ -171,11 +171,31 @@ type Instance struct {
 	Addresses []string `json:"addresses,omitempty"`
 }
 
+// MaxSteps is how many steps a PeerPod has.
+const MaxSteps = 64
+
+// Place is where a step was taken.
+//
+// +kubebuilder:validation:Enum=Node;Guest
+type Place string
+
+// Places.
+const (
+	PlaceNode  Place = "Node"
+	PlaceGuest Place = "Guest"
+)
+
 // Step is a step that was done.
 type Step struct {
-	// name is that of the step in the adaptor's log.
+	// name is that of the step in the adaptor's log, or in the guest's record.
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
+	// place is where it was taken: Node or Guest; empty means Node.
+	// +optional
+	Place Place `json:"place,omitempty"`
+	// startTime is when it began, on the node's clock; absent if that is not known.
+	// +optional
+	StartTime *metav1.MicroTime `json:"startTime,omitempty"`
 	// time is when it was done.
 	Time metav1.MicroTime `json:"time"`
 }

@@ -115,7 +115,7 @@ nothing in the cluster.`,
 	flags.StringVar(&a.context, "context", "", "context of the kubeconfig")
 	flags.StringVarP(&a.namespace, "namespace", "n", "", "namespace of the pods; default: that of the context")
 	flags.StringVar(&a.system, "system-namespace", SystemNamespace, "namespace where Outrigger is installed")
-	root.AddCommand(a.describeCommand(), a.topCommand(), a.logsCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand())
+	root.AddCommand(a.describeCommand(), a.topCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand())
 	return root
 }
 
@@ -141,9 +141,11 @@ func (a *App) connect() (*cluster, string, error) {
 	return c, namespace, err
 }
 
-// outputFlag adds -o; the first form is the default.
-func outputFlag(cmd *cobra.Command, into *string) {
-	forms := []string{"text", "json"}
+// outputFlag adds -o; the first form is the default, without any they are text and json.
+func outputFlag(cmd *cobra.Command, into *string, forms ...string) {
+	if len(forms) == 0 {
+		forms = []string{"text", "json"}
+	}
 	cmd.Flags().StringVarP(into, "output", "o", forms[0], "form of the output: "+strings.Join(forms, ", "))
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 	cmd.PreRunE = func(*cobra.Command, []string) error {

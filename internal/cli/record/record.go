@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/internal/procid"
+	"github.com/outrigger/outrigger/internal/timeline"
 )
 
 // Status is where a pod is in its life.
@@ -62,6 +63,9 @@ type Pod struct {
 	UID     uint32   `json:"uid,omitempty"`
 	GID     uint32   `json:"gid,omitempty"`
 	GIDs    []uint32 `json:"gids,omitempty"`
+
+	// Steps are those of the start that `outrigger` itself took.
+	Steps []timeline.Step `json:"steps,omitempty"`
 
 	Created  time.Time `json:"created"`
 	Started  time.Time `json:"started,omitzero"`

@@ -31,6 +31,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -63,8 +64,10 @@ type Config struct {
 	ProcSys string
 	// Provisioned is the folder of what the node sent.
 	Provisioned string
-	// Images says how images are pulled; its folder is chosen here.
-	Images  pull.Config
+	// Images says how images are pulled; its folder and marks are set here.
+	Images pull.Config
+	// Marks is where steps of the pod's start are noted.
+	Marks   marks.Marks
 	Version string
 	Log     *slog.Logger
 }
@@ -94,7 +97,7 @@ var (
 
 // New makes an agent; there can be one per process, since it reaps children.
 func New(cfg Config) (*Agent, error) {
-	cfg.Images.Log, cfg.Images.Dir = cfg.Log, filepath.Join(cfg.Root, "pull")
+	cfg.Images.Log, cfg.Images.Marks, cfg.Images.Dir = cfg.Log, cfg.Marks, filepath.Join(cfg.Root, "pull")
 	for _, dir := range []string{cfg.StateDir, filepath.Join(cfg.StateDir, "containers"), cfg.Root} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, err

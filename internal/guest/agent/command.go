@@ -14,12 +14,14 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -48,6 +50,8 @@ type options struct {
 	level   slog.Level
 	version bool
 	config  Config
+	// began is when this program was started, or released, by uptime.
+	began time.Duration
 }
 
 func parse(args []string) (*options, error) {
@@ -114,8 +118,11 @@ func (o *options) serve(ctx context.Context) error {
 		debug.SetGCPercent(400)
 		debug.SetMemoryLimit(64 << 20)
 	}
-	hold.Wait()
-	o.config.Log = slog.Default()
+	o.began = marks.ProcessStart()
+	if hold.Wait() {
+		o.began = marks.Uptime()
+	}
+	o.config.Log, o.config.Marks = slog.Default(), marks.Beside(o.socket)
 	a, err := New(o.config)
 	if err != nil {
 		return err
@@ -125,6 +132,7 @@ func (o *options) serve(ctx context.Context) error {
 		return err
 	}
 	return a.Serve(ctx, listener, func() {
+		o.config.Marks.Note("agent", o.began, "until it serves")
 		slog.Info("serving the agent protocol", "socket", o.socket, "version", version.Version)
 		if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 			slog.Warn("tell the service manager", "err", err)

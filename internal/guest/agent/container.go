@@ -26,6 +26,8 @@ const keptExecs = 64
 // container is one container of the sandbox.
 type container struct {
 	id string
+	// name is for humans; empty if the runtime gave none.
+	name string
 	// pause is the pod's sandbox container, which is the sandbox's pause
 	// process and unknown to the runtime.
 	pause  bool

@@ -14,6 +14,7 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -26,6 +27,7 @@ const cleanUpTime = time.Minute
 const (
 	annotationType = "io.katacontainers.pkg.oci.container_type"
 	typeSandbox    = "pod_sandbox"
+	annotationName = "io.kubernetes.cri.container-name"
 	pauseImage     = "pause"
 )
 
@@ -40,6 +42,7 @@ func (a *Agent) CreateContainer(ctx context.Context, req *agent.CreateContainerR
 	if err != nil {
 		return nil, err
 	}
+	c.name = req.GetOCI().GetAnnotations()[annotationName]
 	log := a.log.With("sandbox", sb.id, "container", c.id)
 	if err := a.createContainer(ctx, c, sb, req); err != nil {
 		log.Error("create container", "err", err)
@@ -89,9 +92,11 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 	if err := writeJSON(filepath.Join(c.bundle, "config.json"), spec); err != nil {
 		return err
 	}
+	began := marks.Uptime()
 	if c.init, err = a.launch(ctx, spec.Process, "create", "--bundle", c.bundle, c.id); err != nil {
 		return err
 	}
+	a.cfg.Marks.Note("runtime-create", began, c.name)
 	c.cgroup = cgroupOf(c.init.child.PID)
 	c.stopOOM = a.watchOOM(c)
 	go a.awaitEnd(c)
@@ -132,6 +137,7 @@ func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, 
 	}
 	c.rootfs = a.local(image.GetMountPoint())
 	c.scratch = filepath.Join(a.cfg.Images.Dir, "containers", c.id)
+	defer a.cfg.Marks.Note("mount-image", marks.Uptime(), c.name)
 	return img, a.images.Mount(ctx, img, c.scratch, c.rootfs)
 }
 
@@ -162,9 +168,11 @@ func (a *Agent) StartContainer(ctx context.Context, req *agent.StartContainerReq
 	if c.pause {
 		return &emptypb.Empty{}, nil
 	}
+	began := marks.Uptime()
 	if err := a.runtime.run(ctx, files{}, "start", c.id); err != nil {
 		return nil, fail(codes.Internal, err)
 	}
+	a.cfg.Marks.Note(marks.RuntimeStart, began, c.name)
 	return &emptypb.Empty{}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -65,6 +66,12 @@ func (a *Agent) PullProgress(ctx context.Context, req *guest.PullProgressRequest
 	defer cancel()
 	s := progress.Wait(ctx, req.GetSeenBytes())
 	return &guest.PullProgressResponse{DoneBytes: s.Done, TotalBytes: s.Total, Finished: s.Finished}, nil
+}
+
+// Timeline returns what took time in this guest since its start.
+func (a *Agent) Timeline(context.Context, *guest.TimelineRequest) (*guest.TimelineResponse, error) {
+	steps := a.cfg.Marks.Read()
+	return &guest.TimelineResponse{Steps: steps, NowNano: int64(marks.Uptime())}, nil
 }
 
 // GetMetrics returns Prometheus text.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -44,6 +45,7 @@ func (s *sandbox) files() []string {
 
 // CreateSandbox starts the pod's namespaces and makes its storages.
 func (a *Agent) CreateSandbox(ctx context.Context, req *agent.CreateSandboxRequest) (*emptypb.Empty, error) {
+	began := marks.Uptime()
 	sb := &sandbox{
 		id: req.GetSandboxId(), hostname: req.GetHostname(), sharedPID: req.GetSandboxPidns(),
 		dir: filepath.Join(a.cfg.StateDir, "sandbox"), dns: len(req.GetDns()) > 0, mounts: make(map[string]bool),
@@ -63,6 +65,7 @@ func (a *Agent) CreateSandbox(ctx context.Context, req *agent.CreateSandboxReque
 		return nil, fail(codes.Internal, errors.Join(err, a.closeSandbox(sb)))
 	}
 	a.sandbox = sb
+	a.cfg.Marks.Note("create-sandbox", began, "")
 	a.log.Info("sandbox created", "sandbox", sb.id, "hostname", sb.hostname)
 	return &emptypb.Empty{}, nil
 }

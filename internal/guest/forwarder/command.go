@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
@@ -19,12 +20,16 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
 // Main is agent-protocol-forwarder.
 func Main() {
-	hold.Wait()
+	began := marks.ProcessStart()
+	if hold.Wait() {
+		began = marks.Uptime()
+	}
 	c, err := parseCommand(os.Args[1:], os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -35,6 +40,7 @@ func Main() {
 		fmt.Println("agent-protocol-forwarder", version.Version)
 		return
 	default:
+		c.began = began
 		err = program.UntilSignal(c.run)
 	}
 	os.Exit(program.Exit("agent-protocol-forwarder", os.Stderr, err))
@@ -47,6 +53,8 @@ type command struct {
 	config, caCert, cert, key string
 	skipVerify, noTLS         bool
 	version                   bool
+	// began is when this program was started, or released, by uptime.
+	began time.Duration
 }
 
 // parseCommand reads the command line; the usage goes to w. Errors name the flag.
@@ -83,7 +91,11 @@ func (c *command) run(ctx context.Context) error {
 		return err
 	}
 	c.options.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	c.options.Ready = func(net.Addr) { daemon.SdNotify(false, daemon.SdNotifyReady) }
+	c.options.Marks = marks.Beside(c.options.AgentSocket)
+	c.options.Ready = func(net.Addr) {
+		c.options.Marks.Note("forwarder", c.began, "until its port is open")
+		daemon.SdNotify(false, daemon.SdNotifyReady)
+	}
 	f, err := New(c.options)
 	if err != nil {
 		return err

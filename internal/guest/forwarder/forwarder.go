@@ -23,6 +23,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -66,6 +67,8 @@ type Options struct {
 	// SetupNetwork rebuilds the pod's interface; by default package podnetwork does.
 	// cfg is nil for a sandbox without a network.
 	SetupNetwork func(ctx context.Context, podNetns, hostInterface string, cfg *podnetwork.Config) error
+	// Marks is where steps of the pod's start are noted.
+	Marks marks.Marks
 	// Ready, if set, is called with the listener's address when the port is open.
 	Ready func(net.Addr)
 	// Logger, if nil, is the default one.
@@ -128,11 +131,12 @@ func setupNetwork(ctx context.Context, podNetns, hostInterface string, cfg *podn
 }
 
 func (f *Forwarder) setupNetwork(ctx context.Context) error {
-	began := time.Now()
+	began, uptime := time.Now(), marks.Uptime()
 	if err := f.SetupNetwork(ctx, f.PodNamespace, f.HostInterface, f.Config.PodNetwork); err != nil {
 		return fmt.Errorf("pod network: %w", err)
 	}
 	f.log.Info("pod network is up", "took", time.Since(began))
+	f.Marks.Note("pod-network", uptime, "")
 	return nil
 }
 

@@ -51,6 +51,7 @@ func (g *guest) bootContainer() {
 		{"user-data", true, g.provision},
 		{"services", true, g.startServices},
 	})
+	g.tellTook()
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/guest/reaper"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -45,6 +46,14 @@ type guest struct {
 	held map[string]*process
 	// seeded reports whether a template has its seed.
 	seeded bool
+	// took are the steps so far, for the pod's timeline.
+	took []mark
+}
+
+// mark is a step of the boot, by uptime.
+type mark struct {
+	name       string
+	start, end time.Duration
 }
 
 // cmdline is the kernel command line; a word without = has the value "".
@@ -108,6 +117,7 @@ func run() {
 	con = openConsole()
 	con.logf("userspace started")
 	g := &guest{con: con, reaper: reaper.New(), end: func(reason string) { powerOff(con, reason) }}
+	g.took = []mark{{"kernel", 0, uptime()}}
 	go g.reaper.Run(context.Background())
 	shutdown := listenForShutdown()
 	go func() {
@@ -136,7 +146,7 @@ func (g *guest) boot() {
 		{"sysctls", false, setSysctls},
 		{"debug shell", false, g.startDebugShell},
 		{"loopback", false, loopbackUp},
-		{"saved state", true, g.awaitSeed},
+		{stepAwaitSeed, true, g.awaitSeed},
 		{"seed", false, g.findSeed},
 		{"identity", true, g.takeIdentity},
 		{"scratch disk", false, g.findScratch},
@@ -156,12 +166,36 @@ func (g *guest) take(steps []step) {
 		} else if err != nil {
 			g.con.logf("ERROR: %s: %v", s.name, err)
 		}
-		if now := uptime(); g.args.has(debugArg) {
+		now := uptime()
+		if g.args.has(debugArg) {
 			g.con.logf("%s took %v", s.name, (now - begin).Round(time.Millisecond/10))
-			begin = now
 		}
+		g.note(s.name, begin, now)
+		begin = now
 	}
 }
+
+// leastMark is the shortest step that is worth a line of the timeline.
+const leastMark = time.Millisecond
+
+// note keeps a step for the timeline. That of a restored VM begins when it has its seed.
+func (g *guest) note(name string, start, end time.Duration) {
+	if name == stepAwaitSeed && g.seeded {
+		g.took = []mark{{"restored", end, end}}
+	} else if end-start >= leastMark {
+		g.took = append(g.took, mark{strings.ReplaceAll(name, " ", "-"), start, end})
+	}
+}
+
+// tellTook hands the steps to the agent, which tells the node.
+func (g *guest) tellTook() {
+	for _, m := range g.took {
+		marks.Beside(agentSocket).Add(m.name, m.start, m.end, "")
+	}
+}
+
+// stepAwaitSeed is where a template is saved and restored.
+const stepAwaitSeed = "saved state"
 
 func (g *guest) readCmdline() error {
 	data, err := os.ReadFile("/proc/cmdline")
@@ -361,6 +395,7 @@ func (g *guest) startServices() error {
 
 // afterReady runs the steps that the agent's start need not wait for.
 func (g *guest) afterReady() {
+	g.tellTook()
 	g.tryModules(stageStart)
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")

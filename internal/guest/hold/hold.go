@@ -47,14 +47,15 @@ func (p *Program) Await() error {
 func (p *Program) LetGo() { p.own.Close() }
 
 // Wait returns at once in a program that is not held, else when it is released or its
-// holder has ended.
-func Wait() {
+// holder has ended. It reports whether the program was held.
+func Wait() bool {
 	if os.Getenv(variable) == "" {
-		return
+		return false
 	}
 	os.Unsetenv(variable)
 	socket := os.NewFile(fd, "held")
 	socket.Write([]byte{1})
 	io.Copy(io.Discard, socket)
 	socket.Close()
+	return true
 }

@@ -37,6 +37,8 @@ type blob struct {
 	sum    hash.Hash
 	offset int64
 	tries  int
+	// waited is how long Read waited for the registry.
+	waited time.Duration
 }
 
 func (r *repository) blob(ctx context.Context, cfg Config, desc v1.Descriptor, progress *Progress) (*blob, error) {
@@ -69,6 +71,8 @@ func (b *blob) Read(p []byte) (int, error) {
 }
 
 func (b *blob) readSome(p []byte) (int, error) {
+	began := time.Now()
+	defer func() { b.waited += time.Since(began) }()
 	if b.body == nil {
 		if err := b.connect(); err != nil {
 			return 0, err

@@ -10,11 +10,14 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/gzip" // half the time of the standard library's
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 )
 
 const (
@@ -44,6 +47,7 @@ func (p *Puller) unpackLayers(ctx context.Context, src *source, dir string, prog
 		for _, next := range streams[i:min(i+1+ahead, len(streams))] {
 			next.begin()
 		}
+		began := marks.Uptime()
 		err := unpacker.layer(stream)
 		if err == nil {
 			// Past what a tar reader needs: only the end says that all was as the digest says.
@@ -52,6 +56,7 @@ func (p *Puller) unpackLayers(ctx context.Context, src *source, dir string, prog
 		if err != nil {
 			return fmt.Errorf("layer %d of %d: %w", i+1, len(streams), err)
 		}
+		p.note(stream, began)
 	}
 	return unpacker.finish()
 }
@@ -66,9 +71,21 @@ func (p *Puller) streams(ctx context.Context, src *source, progress *Progress) (
 		if err != nil {
 			return nil, err
 		}
-		streams = append(streams, &stream{ctx: ctx, blob: blob})
+		streams = append(streams, &stream{ctx: ctx, blob: blob, name: fmt.Sprintf("%d/%d", len(streams)+1, len(src.manifest.Layers))})
 	}
 	return streams, nil
+}
+
+// note notes a layer that was unpacked since began: its download, with the decompression
+// beside it, and its unpacking, which goes on at the same time.
+func (p *Puller) note(s *stream, began time.Duration) {
+	end := marks.Uptime()
+	ms := func(d time.Duration) int64 { return d.Milliseconds() }
+	network, held := s.blob.waited, s.held
+	p.cfg.Marks.Add("download-layer", s.began, s.ended, fmt.Sprintf("%s %d KiB, registry %d ms, decompress %d ms",
+		s.name, s.blob.desc.Size>>10, ms(network), ms(max(s.ended-s.began-network-held, 0))))
+	p.cfg.Marks.Add("unpack-layer", began, end, fmt.Sprintf("%s unpack %d ms, wait for data %d ms",
+		s.name, ms(max(end-began-s.starved, 0)), ms(s.starved)))
 }
 
 func checkLayerType(desc v1.Descriptor) error {
@@ -91,6 +108,11 @@ type stream struct {
 
 	rest []byte
 	full []byte // what rest is part of
+
+	name string // which of the image's layers
+	// began and ended are of the download, by uptime; held is how long the reader
+	// held it up, starved how long the reader waited for it.
+	began, ended, held, starved time.Duration
 }
 
 var buffers = sync.Pool{New: func() any { return new([chunk]byte) }}
@@ -103,7 +125,9 @@ func (s *stream) begin() {
 	go func() {
 		defer close(s.ready)
 		defer s.blob.Close()
+		s.began = marks.Uptime()
 		s.err = s.decompress()
+		s.ended = marks.Uptime()
 	}()
 }
 
@@ -117,8 +141,10 @@ func (s *stream) decompress() error {
 		buf := buffers.Get().(*[chunk]byte)
 		n, err := fill(tar, buf[:])
 		if n > 0 {
+			began := time.Now()
 			select {
 			case s.ready <- buf[:n]:
+				s.held += time.Since(began)
 			case <-s.ctx.Done():
 				return s.ctx.Err()
 			}
@@ -155,7 +181,9 @@ func (s *stream) Read(p []byte) (int, error) {
 			buffers.Put((*[chunk]byte)(s.full[:chunk]))
 			s.full = nil
 		}
+		began := time.Now()
 		buf, ok := <-s.ready
+		s.starved += time.Since(began)
 		if !ok {
 			if s.err != nil {
 				return 0, s.err

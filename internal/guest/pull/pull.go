@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
@@ -51,6 +52,8 @@ type Config struct {
 	Mirrors map[string][]string
 	// Platform is what images must run on; the default is this machine.
 	Platform v1.Platform
+	// Marks is where steps of the pod's start are noted.
+	Marks marks.Marks
 	// Transport is for tests; the default speaks HTTP with proxies from the
 	// environment.
 	Transport http.RoundTripper
@@ -164,10 +167,12 @@ func (p *Puller) parse(ref string) (name.Reference, error) {
 }
 
 func (p *Puller) pull(ctx context.Context, ref name.Reference, progress *Progress) (*Image, error) {
+	began := marks.Uptime()
 	src, err := p.resolve(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
+	p.cfg.Marks.Note("resolve-image", began, ref.Name())
 	img := &Image{
 		Name: ref.Name(), Digest: src.digest, Config: src.config.Config,
 		// Unlike the config's digest the manifest's covers the compressed layers, which are verified.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/outrigger/outrigger/internal/timeline"
 )
 
 // Observer receives the changes of sandboxes. Observe must not block: it is
@@ -29,6 +31,8 @@ const (
 	ChangeFailed ChangeKind = "failed"
 	// ChangeStarted: StartVM has ended; without Err the pod can run.
 	ChangeStarted ChangeKind = "started"
+	// ChangeTimeline: the first container runs, and the guest has told its steps.
+	ChangeTimeline ChangeKind = "timeline"
 	// ChangeStopping: the removal has begun.
 	ChangeStopping ChangeKind = "stopping"
 	// ChangeStuck: the removal failed; it is tried again.
@@ -50,6 +54,8 @@ type Change struct {
 	Took time.Duration
 	// Err is why; a *StepError for ChangeFailed.
 	Err error
+	// Timeline is that of ChangeTimeline.
+	Timeline timeline.Timeline
 }
 
 // Cluster is what the orchestrator of the node's pods adds. All methods are

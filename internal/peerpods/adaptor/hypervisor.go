@@ -174,8 +174,10 @@ func (s *Service) start(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		sb.update(func(rec *Record) { rec.LastError = err.Error() })
 		s.beginStop(sb, err)
+		return err
 	}
-	return err
+	s.follow(sb)
+	return nil
 }
 
 // lateError means that the caller's deadline is near.

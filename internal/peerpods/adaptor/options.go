@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -47,6 +48,8 @@ type Relay interface {
 	Serve(ctx context.Context, req *relaypb.ServeRequest) error
 	Stop(ctx context.Context, id string) error
 	List(ctx context.Context) ([]*relaypb.Served, error)
+	// Timeline returns how the agent was reached, and what it says of its start.
+	Timeline(ctx context.Context, id string) (*timelinepb.Timeline, error)
 }
 
 // Identity is what both ends of one sandbox's agent channel prove themselves

@@ -73,7 +73,7 @@ type Record struct {
 	Addresses    []netip.Addr `json:"addresses,omitempty"`
 	InstanceType string       `json:"instance-type,omitempty"`
 	Zone         string       `json:"zone,omitempty"`
-	// Done is when the steps up to the last record were done.
+	// Done is when the steps up to the last record were done, and parts of them.
 	Done []StepTime `json:"done,omitempty"`
 	// Asked is when the provider was first asked for the instance.
 	Asked time.Time `json:"asked,omitzero"`
@@ -84,10 +84,12 @@ type Record struct {
 	LastError string `json:"last-error,omitempty"`
 }
 
-// StepTime is when a step was done.
+// StepTime is when a step was done, and how long it took, in nanoseconds; 0 in records of
+// older versions.
 type StepTime struct {
-	Step string    `json:"step"`
-	At   time.Time `json:"at"`
+	Step string        `json:"step"`
+	At   time.Time     `json:"at"`
+	Took time.Duration `json:"took,omitempty"`
 }
 
 // NodeIdentity is what the node needs to reach the VM's agent again, PEM.

@@ -40,12 +40,16 @@ func (s *Service) prepareInstance(sb *sandbox) error {
 
 func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 	rec := sb.snapshot()
+	began := s.opts.Now()
 	data, err := s.userData(ctx, &rec, sb.identity, s.pullSecrets(ctx, &rec)...)
 	if err != nil {
 		return err
 	}
+	s.note(sb, "make-user-data", began)
 	for attempt := 1; ; attempt++ {
+		began := s.opts.Now()
 		instance, err := s.requestInstance(ctx, &rec, data)
+		s.note(sb, "provider-call", began)
 		s.noteInstance(sb, instance)
 		switch {
 		case err == nil && instance == nil:

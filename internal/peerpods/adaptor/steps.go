@@ -105,7 +105,7 @@ func (s *Service) run(ctx context.Context, sb *sandbox, list []step) error {
 			return err
 		}
 		now := s.opts.Now()
-		sb.update(func(rec *Record) { rec.Done = append(slices.Clip(rec.Done), StepTime{st.name, now.Round(0)}) })
+		s.note(sb, st.name, began)
 		s.observe(sb, Change{Kind: ChangeDone, Step: st.name, At: now, Took: now.Sub(began)})
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -113,6 +114,20 @@ func (m *memory) Delete(_ context.Context, _, name string, uid types.UID) error 
 
 var claim = Claim{Provider: "fake", SandboxID: "s1", Cluster: "c1", Node: "n1", Namespace: "ns", PodName: "web", PodUID: "p1"}
 
+// TestStepsFitIntoThePeerPod: the API server would refuse all of a status with a step too many.
+func TestStepsFitIntoThePeerPod(t *testing.T) {
+	pp := &v1alpha1.PeerPod{}
+	at := time.Now()
+	for i := range 2 * v1alpha1.MaxSteps {
+		Step(timeline.Step{Name: fmt.Sprint("step-", i), Where: timeline.Guest, Start: at, End: at.Add(time.Second)})(pp)
+	}
+	Step(timeline.Step{Name: "step-0", Start: at, End: at})(pp)
+	first := pp.Status.Steps[0]
+	if len(pp.Status.Steps) != v1alpha1.MaxSteps || first.Place != v1alpha1.PlaceGuest || first.Time.Sub(first.StartTime.Time) != time.Second {
+		t.Errorf("%d steps, the first of them %+v", len(pp.Status.Steps), first)
+	}
+}
+
 // TestLifeInSixWrites counts what a pod costs the API server.
 func TestLifeInSixWrites(t *testing.T) {
 	api := &memory{}
@@ -122,9 +137,12 @@ func TestLifeInSixWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Now()
+	step := func(name string) Change {
+		return Step(timeline.Step{Name: name, Where: timeline.Node, Start: at, End: at})
+	}
 	for _, changes := range [][]Change{
-		{Step("create-instance", at), Created(v1alpha1.Instance{ID: "i-1", Addresses: []string{"192.0.2.1"}})},
-		{Step("ready", at), Ready},
+		{step("create-instance"), Created(v1alpha1.Instance{ID: "i-1", Addresses: []string{"192.0.2.1"}})},
+		{step("ready"), Ready},
 		{Ready}, // said again: no write
 	} {
 		if pp, err = claims.Update(t.Context(), pp, changes...); err != nil {

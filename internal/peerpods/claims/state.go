@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -20,13 +21,20 @@ import (
 // it changes nothing more, so that writes can be repeated.
 type Change func(pp *v1alpha1.PeerPod)
 
-// Step records that a step was done. Repeating it keeps the first time.
-func Step(name string, at time.Time) Change {
+// Step records that a step was done. Repeating it keeps the first time. What the API
+// has no room for is left out.
+func Step(step timeline.Step) Change {
 	return func(pp *v1alpha1.PeerPod) {
-		known := slices.ContainsFunc(pp.Status.Steps, func(s v1alpha1.Step) bool { return s.Name == name })
-		if !known {
-			pp.Status.Steps = append(pp.Status.Steps, v1alpha1.Step{Name: name, Time: metav1.NewMicroTime(at.UTC())})
+		known := slices.ContainsFunc(pp.Status.Steps, func(s v1alpha1.Step) bool { return s.Name == step.Name })
+		if known || len(pp.Status.Steps) >= v1alpha1.MaxSteps {
+			return
 		}
+		began := metav1.NewMicroTime(step.Start.UTC().Truncate(time.Microsecond)) // what the API keeps of it
+		done := v1alpha1.Step{Name: step.Name, StartTime: &began, Time: metav1.NewMicroTime(step.End.UTC().Truncate(time.Microsecond))}
+		if step.Where == timeline.Guest {
+			done.Place = v1alpha1.PlaceGuest
+		}
+		pp.Status.Steps = append(pp.Status.Steps, done)
 	}
 }
 

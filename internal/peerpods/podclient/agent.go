@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -81,11 +83,38 @@ func ask[Req, Resp any](
 ) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	began := time.Now()
 	resp, err := call(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, p.lost(err))
 	}
+	p.noteCall(name, began)
 	return resp, nil
+}
+
+// startCalls are the calls that a start waits for, with the name of their step.
+var startCalls = map[string]string{
+	"CreateSandbox": "call-create-sandbox", "CreateContainer": "call-create-container", "StartContainer": "call-start-container",
+}
+
+// maxCalls bounds what is kept of calls: the first ones are a start's.
+const maxCalls = 32
+
+// noteCall keeps a call if it is one of a start.
+func (p *Pod) noteCall(name string, began time.Time) {
+	step := startCalls[name]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if step != "" && len(p.calls) < maxCalls {
+		p.calls = append(p.calls, timeline.Step{Name: step, Where: timeline.Node, Start: began, End: time.Now()})
+	}
+}
+
+// Calls returns how long the calls of the pod's start took, as the node sees them.
+func (p *Pod) Calls() []timeline.Step {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.calls)
 }
 
 // CheckHealth asks the agent once.

@@ -29,6 +29,7 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	"github.com/outrigger/outrigger/internal/redact"
+	"github.com/outrigger/outrigger/internal/timeline"
 )
 
 // Client calls the hypervisor service of a node. Like the Go shim it dials for
@@ -110,6 +111,16 @@ func (c *Client) Sandboxes(ctx context.Context) ([]*adaptor.Sandbox, error) {
 func (c *Client) Console(ctx context.Context, id string, tailBytes int64) ([]byte, error) {
 	resp, err := call(ctx, c, adaptor.NewAdaptorClient, adaptor.AdaptorService.Console, &adaptor.ConsoleRequest{Id: id, TailBytes: tailBytes})
 	return resp.GetData(), err
+}
+
+// Timeline returns where the time of a sandbox's start goes. An adaptor of an older
+// version has none: Missing says so.
+func (c *Client) Timeline(ctx context.Context, id string) (timeline.Timeline, error) {
+	resp, err := call(ctx, c, adaptor.NewAdaptorClient, adaptor.AdaptorService.Timeline, &adaptor.TimelineRequest{Id: id})
+	if status.Code(err) == codes.Unimplemented {
+		return timeline.Timeline{Missing: timeline.WhyNot(err, "the adaptor of this node")}, nil
+	}
+	return timeline.FromProto(resp), err
 }
 
 const (

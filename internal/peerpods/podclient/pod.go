@@ -23,6 +23,7 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	"github.com/outrigger/outrigger/internal/redact"
+	"github.com/outrigger/outrigger/internal/timeline"
 )
 
 // PodSpec says what pod to make. Only Name is required.
@@ -98,6 +99,7 @@ type Pod struct {
 	mu         sync.Mutex
 	containers map[string]*Container
 	oom        map[string]bool
+	calls      []timeline.Step
 	stopped    bool
 
 	dead    chan struct{}

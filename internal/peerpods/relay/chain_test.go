@@ -31,7 +31,9 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
+	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
 
 const serverName = "podvm-test-01234567"
@@ -41,7 +43,8 @@ type fakeAgent struct {
 	agent.AgentServiceService
 	mu      sync.Mutex
 	created []*agent.CreateContainerRequest
-	waits   chan struct{} // WaitProcess blocks until this is closed
+	waits   chan struct{}      // WaitProcess blocks until this is closed
+	steps   []*timelinepb.Step // of its timeline; nil for an agent without one
 }
 
 func (f *fakeAgent) Check(context.Context, *agent.CheckRequest) (*agent.HealthCheckResponse, error) {
@@ -116,6 +119,7 @@ func (c *chain) startAgent(t testing.TB) {
 	}
 	agent.RegisterHealthService(server, c.agent)
 	agent.RegisterAgentServiceService(server, c.agent)
+	guest.RegisterGuestService(server, fakeGuest{agent: c.agent})
 	server.RegisterService("unheard.Of", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		"Echo": func(_ context.Context, unmarshal func(any) error) (any, error) {
 			message := new(emptypb.Empty)

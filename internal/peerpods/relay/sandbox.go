@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -56,6 +57,10 @@ type sandbox struct {
 	warmSince time.Time
 	clients   int32
 	idleSince time.Time
+	// reached are the steps of reaching the agent; guestClock is unknown if the
+	// agent has no timeline.
+	reached    []timeline.Step
+	guestClock timeline.Clock
 }
 
 func newSandbox(request *pb.ServeRequest, target *target, decoding *sync.Mutex, log *slog.Logger) *sandbox {
@@ -74,21 +79,25 @@ func (s *sandbox) open(ctx context.Context, timeout time.Duration) error {
 		defer cancel()
 	}
 	s.log.Info("Trying to establish agent proxy connection to " + s.request.Address)
-	if err := s.target.await(ctx); err != nil {
+	client, reached, err := s.target.await(ctx)
+	if err != nil {
 		if s.ctx.Err() != nil {
 			return status.Error(codes.Canceled, "the sandbox was stopped while its VM was dialled")
 		}
 		return err
 	}
 	s.log.Info("established agent proxy connection to " + s.request.Address)
-	if err := s.listen(); err != nil {
+	s.reached = reached
+	if err := s.listen(client); err != nil {
+		client.Close()
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	s.log.Info("agent proxy is ready")
 	return nil
 }
 
-func (s *sandbox) listen() error {
+// listen lets clients in, and takes over client.
+func (s *sandbox) listen(client *ttrpc.Client) error {
 	listener, err := listenUnix(s.request.SocketPath)
 	if err != nil {
 		return fmt.Errorf("agent socket: %w", err)
@@ -103,6 +112,7 @@ func (s *sandbox) listen() error {
 	s.log.Info("Listening on " + s.request.SocketPath)
 	s.work.Go(func() { s.accept(listener) })
 	s.work.Go(s.keepWarm)
+	s.work.Go(func() { s.compareClocks(client) })
 	s.work.Go(func() { s.keepClock(s.clock.first()) })
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -71,52 +72,76 @@ func newTarget(request *pb.ServeRequest) (*target, error) {
 		CertPEM: request.Tls.CertPem, KeyPEM: request.Tls.KeyPem,
 		SkipVerify: request.Tls.SkipVerify, MinVersion: minimum, CipherSuites: suites,
 	})
+	if err == nil {
+		// Of this VM alone. Each of its clients has a connection, and so has each setting
+		// of its clock; certificates and signatures cost an emulated guest 0.1 s.
+		t.tls.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	}
 	return t, err
 }
 
-// await returns when the agent reports that it is serving. Its error holds the
-// last failure and says what to check.
-func (t *target) await(ctx context.Context) error {
+// await returns when the agent reports that it is serving: the connection on which it
+// did, and the steps that led there. Its error holds the last failure and says what to
+// check.
+func (t *target) await(ctx context.Context) (*ttrpc.Client, []timeline.Step, error) {
+	began := time.Now()
 	attempt, pause, refused := firstAttempt, firstPause, 0
 	var last error
 	for {
-		err := t.check(ctx, attempt)
+		client, steps, err := t.check(ctx, attempt)
 		if err == nil {
-			return nil
+			wait := timeline.Step{Name: "await-vm", Where: timeline.Node, Start: began, End: steps[0].Start}
+			return client, append(steps, wait), nil
 		}
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
 		if isCertificate(err) {
 			if refused++; refused >= maxRefused {
-				return status.Errorf(codes.Unauthenticated, "%s: %v; the VM at this address is not the one that was booted, or its certificate was changed", t.address, err)
+				return nil, nil, status.Errorf(codes.Unauthenticated, "%s: %v; the VM at this address is not the one that was booted, or its certificate was changed", t.address, err)
 			}
 		}
 		if poll.Sleep(ctx, pause) != nil {
-			return status.Errorf(codes.DeadlineExceeded, "the pod VM at %s did not answer: %v; %s", t.address, last, advice(last))
+			return nil, nil, status.Errorf(codes.DeadlineExceeded, "the pod VM at %s did not answer: %v; %s", t.address, last, advice(last))
 		}
 		attempt, pause = min(attempt*11/10, lastAttempt), min(pause*11/10, lastPause)
 	}
 }
 
-// check connects and asks for the agent's health. connect limits the TCP handshake.
-func (t *target) check(ctx context.Context, connect time.Duration) error {
-	conn, err := t.connectWithin(ctx, connect)
-	if err != nil {
-		return err
+// check connects and asks for the agent's health. connect limits the TCP handshake. It
+// returns the connection, for the caller to close, and the steps.
+func (t *target) check(ctx context.Context, connect time.Duration) (*ttrpc.Client, []timeline.Step, error) {
+	var steps []timeline.Step
+	began := time.Now()
+	done := func(name string) {
+		now := time.Now()
+		steps = append(steps, timeline.Step{Name: name, Where: timeline.Node, Start: began, End: now})
+		began = now
 	}
+	conn, err := t.dialWithin(ctx, connect)
+	if err != nil {
+		return nil, nil, err
+	}
+	done("tcp-connect")
+	if conn, err = t.secure(ctx, conn); err != nil {
+		return nil, nil, err
+	}
+	done("tls-handshake")
 	client := ttrpc.NewClient(conn)
-	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, healthCheck)
 	defer cancel()
 	response, err := agent.NewHealthClient(client).Check(ctx, &agent.CheckRequest{})
 	switch {
 	case err != nil:
-		return fmt.Errorf("agent health: %w", t.explain(conn, err))
+		err = fmt.Errorf("agent health: %w", t.explain(conn, err))
 	case response.Status != agent.HealthCheckResponse_SERVING:
-		return fmt.Errorf("agent health is %v", response.Status)
+		err = fmt.Errorf("agent health is %v", response.Status)
+	default:
+		done("first-reply")
+		return client, steps, nil
 	}
-	return nil
+	client.Close()
+	return nil, nil, err
 }
 
 // explain finds out whether a connection ended because the VM refused our
@@ -145,10 +170,14 @@ func (t *target) dial(ctx context.Context) (net.Conn, error) {
 }
 
 func (t *target) connect(ctx context.Context) (net.Conn, error) {
-	return t.connectWithin(ctx, lastAttempt)
+	conn, err := t.dialWithin(ctx, lastAttempt)
+	if err != nil {
+		return nil, err
+	}
+	return t.secure(ctx, conn)
 }
 
-func (t *target) connectWithin(ctx context.Context, timeout time.Duration) (net.Conn, error) {
+func (t *target) dialWithin(ctx context.Context, timeout time.Duration) (net.Conn, error) {
 	dialer := net.Dialer{
 		Timeout:         timeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive, Count: 4},
@@ -158,7 +187,11 @@ func (t *target) connectWithin(ctx context.Context, timeout time.Duration) (net.
 	if err != nil {
 		return nil, err
 	}
-	conn = ttrpcframe.RawIO(conn)
+	return ttrpcframe.RawIO(conn), nil
+}
+
+// secure makes conn one with TLS if that is wanted, or closes it.
+func (t *target) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if t.tls == nil {
 		return conn, nil
 	}

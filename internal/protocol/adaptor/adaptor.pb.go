@@ -12,6 +12,7 @@
 package adaptor
 
 import (
+	timeline "github.com/outrigger/outrigger/internal/protocol/timeline"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -26,6 +27,50 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type TimelineRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TimelineRequest) Reset() {
+	*x = TimelineRequest{}
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TimelineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TimelineRequest) ProtoMessage() {}
+
+func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TimelineRequest.ProtoReflect.Descriptor instead.
+func (*TimelineRequest) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *TimelineRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type InfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -34,7 +79,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[0]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +91,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[0]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +104,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{0}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{1}
 }
 
 type InfoResponse struct {
@@ -75,7 +120,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[1]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -87,7 +132,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[1]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -100,7 +145,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{1}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *InfoResponse) GetVersion() string {
@@ -139,7 +184,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[2]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -151,7 +196,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[2]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -164,7 +209,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{2}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{3}
 }
 
 type ListSandboxesResponse struct {
@@ -176,7 +221,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[3]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -188,7 +233,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[3]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -201,7 +246,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{3}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -234,7 +279,7 @@ type Sandbox struct {
 
 func (x *Sandbox) Reset() {
 	*x = Sandbox{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[4]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -246,7 +291,7 @@ func (x *Sandbox) String() string {
 func (*Sandbox) ProtoMessage() {}
 
 func (x *Sandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[4]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -259,7 +304,7 @@ func (x *Sandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandbox.ProtoReflect.Descriptor instead.
 func (*Sandbox) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{4}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Sandbox) GetId() string {
@@ -357,7 +402,7 @@ type ConsoleRequest struct {
 
 func (x *ConsoleRequest) Reset() {
 	*x = ConsoleRequest{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[5]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +414,7 @@ func (x *ConsoleRequest) String() string {
 func (*ConsoleRequest) ProtoMessage() {}
 
 func (x *ConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[5]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +427,7 @@ func (x *ConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleRequest.ProtoReflect.Descriptor instead.
 func (*ConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{5}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ConsoleRequest) GetId() string {
@@ -408,7 +453,7 @@ type ConsoleResponse struct {
 
 func (x *ConsoleResponse) Reset() {
 	*x = ConsoleResponse{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[6]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +465,7 @@ func (x *ConsoleResponse) String() string {
 func (*ConsoleResponse) ProtoMessage() {}
 
 func (x *ConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[6]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +478,7 @@ func (x *ConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleResponse.ProtoReflect.Descriptor instead.
 func (*ConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{6}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ConsoleResponse) GetData() []byte {
@@ -447,7 +492,9 @@ var File_internal_protocol_adaptor_adaptor_proto protoreflect.FileDescriptor
 
 const file_internal_protocol_adaptor_adaptor_proto_rawDesc = "" +
 	"\n" +
-	"'internal/protocol/adaptor/adaptor.proto\x12\x14outrigger.adaptor.v1\"\r\n" +
+	"'internal/protocol/adaptor/adaptor.proto\x12\x14outrigger.adaptor.v1\x1a)internal/protocol/timeline/timeline.proto\"!\n" +
+	"\x0fTimelineRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\r\n" +
 	"\vInfoRequest\"y\n" +
 	"\fInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
@@ -478,11 +525,12 @@ const file_internal_protocol_adaptor_adaptor_proto_rawDesc = "" +
 	"\n" +
 	"tail_bytes\x18\x02 \x01(\x03R\ttailBytes\"%\n" +
 	"\x0fConsoleResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\x9a\x02\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\xee\x02\n" +
 	"\aAdaptor\x12M\n" +
 	"\x04Info\x12!.outrigger.adaptor.v1.InfoRequest\x1a\".outrigger.adaptor.v1.InfoResponse\x12h\n" +
 	"\rListSandboxes\x12*.outrigger.adaptor.v1.ListSandboxesRequest\x1a+.outrigger.adaptor.v1.ListSandboxesResponse\x12V\n" +
-	"\aConsole\x12$.outrigger.adaptor.v1.ConsoleRequest\x1a%.outrigger.adaptor.v1.ConsoleResponseB:Z8github.com/outrigger/outrigger/internal/protocol/adaptorb\x06proto3"
+	"\aConsole\x12$.outrigger.adaptor.v1.ConsoleRequest\x1a%.outrigger.adaptor.v1.ConsoleResponse\x12R\n" +
+	"\bTimeline\x12%.outrigger.adaptor.v1.TimelineRequest\x1a\x1f.outrigger.timeline.v1.TimelineB:Z8github.com/outrigger/outrigger/internal/protocol/adaptorb\x06proto3"
 
 var (
 	file_internal_protocol_adaptor_adaptor_proto_rawDescOnce sync.Once
@@ -496,26 +544,30 @@ func file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP() []byte {
 	return file_internal_protocol_adaptor_adaptor_proto_rawDescData
 }
 
-var file_internal_protocol_adaptor_adaptor_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_internal_protocol_adaptor_adaptor_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_internal_protocol_adaptor_adaptor_proto_goTypes = []any{
-	(*InfoRequest)(nil),           // 0: outrigger.adaptor.v1.InfoRequest
-	(*InfoResponse)(nil),          // 1: outrigger.adaptor.v1.InfoResponse
-	(*ListSandboxesRequest)(nil),  // 2: outrigger.adaptor.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil), // 3: outrigger.adaptor.v1.ListSandboxesResponse
-	(*Sandbox)(nil),               // 4: outrigger.adaptor.v1.Sandbox
-	(*ConsoleRequest)(nil),        // 5: outrigger.adaptor.v1.ConsoleRequest
-	(*ConsoleResponse)(nil),       // 6: outrigger.adaptor.v1.ConsoleResponse
+	(*TimelineRequest)(nil),       // 0: outrigger.adaptor.v1.TimelineRequest
+	(*InfoRequest)(nil),           // 1: outrigger.adaptor.v1.InfoRequest
+	(*InfoResponse)(nil),          // 2: outrigger.adaptor.v1.InfoResponse
+	(*ListSandboxesRequest)(nil),  // 3: outrigger.adaptor.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil), // 4: outrigger.adaptor.v1.ListSandboxesResponse
+	(*Sandbox)(nil),               // 5: outrigger.adaptor.v1.Sandbox
+	(*ConsoleRequest)(nil),        // 6: outrigger.adaptor.v1.ConsoleRequest
+	(*ConsoleResponse)(nil),       // 7: outrigger.adaptor.v1.ConsoleResponse
+	(*timeline.Timeline)(nil),     // 8: outrigger.timeline.v1.Timeline
 }
 var file_internal_protocol_adaptor_adaptor_proto_depIdxs = []int32{
-	4, // 0: outrigger.adaptor.v1.ListSandboxesResponse.sandboxes:type_name -> outrigger.adaptor.v1.Sandbox
-	0, // 1: outrigger.adaptor.v1.Adaptor.Info:input_type -> outrigger.adaptor.v1.InfoRequest
-	2, // 2: outrigger.adaptor.v1.Adaptor.ListSandboxes:input_type -> outrigger.adaptor.v1.ListSandboxesRequest
-	5, // 3: outrigger.adaptor.v1.Adaptor.Console:input_type -> outrigger.adaptor.v1.ConsoleRequest
-	1, // 4: outrigger.adaptor.v1.Adaptor.Info:output_type -> outrigger.adaptor.v1.InfoResponse
-	3, // 5: outrigger.adaptor.v1.Adaptor.ListSandboxes:output_type -> outrigger.adaptor.v1.ListSandboxesResponse
-	6, // 6: outrigger.adaptor.v1.Adaptor.Console:output_type -> outrigger.adaptor.v1.ConsoleResponse
-	4, // [4:7] is the sub-list for method output_type
-	1, // [1:4] is the sub-list for method input_type
+	5, // 0: outrigger.adaptor.v1.ListSandboxesResponse.sandboxes:type_name -> outrigger.adaptor.v1.Sandbox
+	1, // 1: outrigger.adaptor.v1.Adaptor.Info:input_type -> outrigger.adaptor.v1.InfoRequest
+	3, // 2: outrigger.adaptor.v1.Adaptor.ListSandboxes:input_type -> outrigger.adaptor.v1.ListSandboxesRequest
+	6, // 3: outrigger.adaptor.v1.Adaptor.Console:input_type -> outrigger.adaptor.v1.ConsoleRequest
+	0, // 4: outrigger.adaptor.v1.Adaptor.Timeline:input_type -> outrigger.adaptor.v1.TimelineRequest
+	2, // 5: outrigger.adaptor.v1.Adaptor.Info:output_type -> outrigger.adaptor.v1.InfoResponse
+	4, // 6: outrigger.adaptor.v1.Adaptor.ListSandboxes:output_type -> outrigger.adaptor.v1.ListSandboxesResponse
+	7, // 7: outrigger.adaptor.v1.Adaptor.Console:output_type -> outrigger.adaptor.v1.ConsoleResponse
+	8, // 8: outrigger.adaptor.v1.Adaptor.Timeline:output_type -> outrigger.timeline.v1.Timeline
+	5, // [5:9] is the sub-list for method output_type
+	1, // [1:5] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -532,7 +584,7 @@ func file_internal_protocol_adaptor_adaptor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_protocol_adaptor_adaptor_proto_rawDesc), len(file_internal_protocol_adaptor_adaptor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

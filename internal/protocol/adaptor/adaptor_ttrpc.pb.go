@@ -5,12 +5,14 @@ package adaptor
 import (
 	context "context"
 	ttrpc "github.com/containerd/ttrpc"
+	timeline "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
 
 type AdaptorService interface {
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	Console(context.Context, *ConsoleRequest) (*ConsoleResponse, error)
+	Timeline(context.Context, *TimelineRequest) (*timeline.Timeline, error)
 }
 
 func RegisterAdaptorService(srv *ttrpc.Server, svc AdaptorService) {
@@ -36,6 +38,13 @@ func RegisterAdaptorService(srv *ttrpc.Server, svc AdaptorService) {
 					return nil, err
 				}
 				return svc.Console(ctx, &req)
+			},
+			"Timeline": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req TimelineRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Timeline(ctx, &req)
 			},
 		},
 	})
@@ -70,6 +79,14 @@ func (c *adaptorClient) ListSandboxes(ctx context.Context, req *ListSandboxesReq
 func (c *adaptorClient) Console(ctx context.Context, req *ConsoleRequest) (*ConsoleResponse, error) {
 	var resp ConsoleResponse
 	if err := c.client.Call(ctx, "outrigger.adaptor.v1.Adaptor", "Console", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *adaptorClient) Timeline(ctx context.Context, req *TimelineRequest) (*timeline.Timeline, error) {
+	var resp timeline.Timeline
+	if err := c.client.Call(ctx, "outrigger.adaptor.v1.Adaptor", "Timeline", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -12,6 +12,7 @@
 package guest
 
 import (
+	timeline "github.com/outrigger/outrigger/internal/protocol/timeline"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -26,6 +27,97 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type TimelineRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TimelineRequest) Reset() {
+	*x = TimelineRequest{}
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TimelineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TimelineRequest) ProtoMessage() {}
+
+func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TimelineRequest.ProtoReflect.Descriptor instead.
+func (*TimelineRequest) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{0}
+}
+
+type TimelineResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The guest's CLOCK_BOOTTIME while it answers, in nanoseconds. The caller
+	// compares it with its own clock before and after the call.
+	NowNano int64 `protobuf:"varint,1,opt,name=now_nano,json=nowNano,proto3" json:"now_nano,omitempty"`
+	// On the same clock.
+	Steps         []*timeline.Step `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TimelineResponse) Reset() {
+	*x = TimelineResponse{}
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TimelineResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TimelineResponse) ProtoMessage() {}
+
+func (x *TimelineResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TimelineResponse.ProtoReflect.Descriptor instead.
+func (*TimelineResponse) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *TimelineResponse) GetNowNano() int64 {
+	if x != nil {
+		return x.NowNano
+	}
+	return 0
+}
+
+func (x *TimelineResponse) GetSteps() []*timeline.Step {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
 type ReadCopiedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The path that CopyFile was given, of a file right in the shared folder.
@@ -36,7 +128,7 @@ type ReadCopiedRequest struct {
 
 func (x *ReadCopiedRequest) Reset() {
 	*x = ReadCopiedRequest{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[0]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +140,7 @@ func (x *ReadCopiedRequest) String() string {
 func (*ReadCopiedRequest) ProtoMessage() {}
 
 func (x *ReadCopiedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[0]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +153,7 @@ func (x *ReadCopiedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCopiedRequest.ProtoReflect.Descriptor instead.
 func (*ReadCopiedRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{0}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ReadCopiedRequest) GetPath() string {
@@ -81,7 +173,7 @@ type ReadCopiedResponse struct {
 
 func (x *ReadCopiedResponse) Reset() {
 	*x = ReadCopiedResponse{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[1]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -93,7 +185,7 @@ func (x *ReadCopiedResponse) String() string {
 func (*ReadCopiedResponse) ProtoMessage() {}
 
 func (x *ReadCopiedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[1]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -106,7 +198,7 @@ func (x *ReadCopiedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCopiedResponse.ProtoReflect.Descriptor instead.
 func (*ReadCopiedResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{1}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ReadCopiedResponse) GetData() []byte {
@@ -126,7 +218,7 @@ type PullProgressRequest struct {
 
 func (x *PullProgressRequest) Reset() {
 	*x = PullProgressRequest{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -138,7 +230,7 @@ func (x *PullProgressRequest) String() string {
 func (*PullProgressRequest) ProtoMessage() {}
 
 func (x *PullProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -151,7 +243,7 @@ func (x *PullProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullProgressRequest.ProtoReflect.Descriptor instead.
 func (*PullProgressRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{2}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PullProgressRequest) GetContainerId() string {
@@ -181,7 +273,7 @@ type PullProgressResponse struct {
 
 func (x *PullProgressResponse) Reset() {
 	*x = PullProgressResponse{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -193,7 +285,7 @@ func (x *PullProgressResponse) String() string {
 func (*PullProgressResponse) ProtoMessage() {}
 
 func (x *PullProgressResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -206,7 +298,7 @@ func (x *PullProgressResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullProgressResponse.ProtoReflect.Descriptor instead.
 func (*PullProgressResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{3}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PullProgressResponse) GetDoneBytes() int64 {
@@ -234,7 +326,11 @@ var File_internal_protocol_guest_guest_proto protoreflect.FileDescriptor
 
 const file_internal_protocol_guest_guest_proto_rawDesc = "" +
 	"\n" +
-	"#internal/protocol/guest/guest.proto\x12\x12outrigger.guest.v1\"'\n" +
+	"#internal/protocol/guest/guest.proto\x12\x12outrigger.guest.v1\x1a)internal/protocol/timeline/timeline.proto\"\x11\n" +
+	"\x0fTimelineRequest\"`\n" +
+	"\x10TimelineResponse\x12\x19\n" +
+	"\bnow_nano\x18\x01 \x01(\x03R\anowNano\x121\n" +
+	"\x05steps\x18\x02 \x03(\v2\x1b.outrigger.timeline.v1.StepR\x05steps\"'\n" +
 	"\x11ReadCopiedRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\"(\n" +
 	"\x12ReadCopiedResponse\x12\x12\n" +
@@ -248,11 +344,12 @@ const file_internal_protocol_guest_guest_proto_rawDesc = "" +
 	"done_bytes\x18\x01 \x01(\x03R\tdoneBytes\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
 	"totalBytes\x12\x1a\n" +
-	"\bfinished\x18\x03 \x01(\bR\bfinished2\xc7\x01\n" +
+	"\bfinished\x18\x03 \x01(\bR\bfinished2\x9e\x02\n" +
 	"\x05Guest\x12a\n" +
 	"\fPullProgress\x12'.outrigger.guest.v1.PullProgressRequest\x1a(.outrigger.guest.v1.PullProgressResponse\x12[\n" +
 	"\n" +
-	"ReadCopied\x12%.outrigger.guest.v1.ReadCopiedRequest\x1a&.outrigger.guest.v1.ReadCopiedResponseB8Z6github.com/outrigger/outrigger/internal/protocol/guestb\x06proto3"
+	"ReadCopied\x12%.outrigger.guest.v1.ReadCopiedRequest\x1a&.outrigger.guest.v1.ReadCopiedResponse\x12U\n" +
+	"\bTimeline\x12#.outrigger.guest.v1.TimelineRequest\x1a$.outrigger.guest.v1.TimelineResponseB8Z6github.com/outrigger/outrigger/internal/protocol/guestb\x06proto3"
 
 var (
 	file_internal_protocol_guest_guest_proto_rawDescOnce sync.Once
@@ -266,23 +363,29 @@ func file_internal_protocol_guest_guest_proto_rawDescGZIP() []byte {
 	return file_internal_protocol_guest_guest_proto_rawDescData
 }
 
-var file_internal_protocol_guest_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_internal_protocol_guest_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_internal_protocol_guest_guest_proto_goTypes = []any{
-	(*ReadCopiedRequest)(nil),    // 0: outrigger.guest.v1.ReadCopiedRequest
-	(*ReadCopiedResponse)(nil),   // 1: outrigger.guest.v1.ReadCopiedResponse
-	(*PullProgressRequest)(nil),  // 2: outrigger.guest.v1.PullProgressRequest
-	(*PullProgressResponse)(nil), // 3: outrigger.guest.v1.PullProgressResponse
+	(*TimelineRequest)(nil),      // 0: outrigger.guest.v1.TimelineRequest
+	(*TimelineResponse)(nil),     // 1: outrigger.guest.v1.TimelineResponse
+	(*ReadCopiedRequest)(nil),    // 2: outrigger.guest.v1.ReadCopiedRequest
+	(*ReadCopiedResponse)(nil),   // 3: outrigger.guest.v1.ReadCopiedResponse
+	(*PullProgressRequest)(nil),  // 4: outrigger.guest.v1.PullProgressRequest
+	(*PullProgressResponse)(nil), // 5: outrigger.guest.v1.PullProgressResponse
+	(*timeline.Step)(nil),        // 6: outrigger.timeline.v1.Step
 }
 var file_internal_protocol_guest_guest_proto_depIdxs = []int32{
-	2, // 0: outrigger.guest.v1.Guest.PullProgress:input_type -> outrigger.guest.v1.PullProgressRequest
-	0, // 1: outrigger.guest.v1.Guest.ReadCopied:input_type -> outrigger.guest.v1.ReadCopiedRequest
-	3, // 2: outrigger.guest.v1.Guest.PullProgress:output_type -> outrigger.guest.v1.PullProgressResponse
-	1, // 3: outrigger.guest.v1.Guest.ReadCopied:output_type -> outrigger.guest.v1.ReadCopiedResponse
-	2, // [2:4] is the sub-list for method output_type
-	0, // [0:2] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	6, // 0: outrigger.guest.v1.TimelineResponse.steps:type_name -> outrigger.timeline.v1.Step
+	4, // 1: outrigger.guest.v1.Guest.PullProgress:input_type -> outrigger.guest.v1.PullProgressRequest
+	2, // 2: outrigger.guest.v1.Guest.ReadCopied:input_type -> outrigger.guest.v1.ReadCopiedRequest
+	0, // 3: outrigger.guest.v1.Guest.Timeline:input_type -> outrigger.guest.v1.TimelineRequest
+	5, // 4: outrigger.guest.v1.Guest.PullProgress:output_type -> outrigger.guest.v1.PullProgressResponse
+	3, // 5: outrigger.guest.v1.Guest.ReadCopied:output_type -> outrigger.guest.v1.ReadCopiedResponse
+	1, // 6: outrigger.guest.v1.Guest.Timeline:output_type -> outrigger.guest.v1.TimelineResponse
+	4, // [4:7] is the sub-list for method output_type
+	1, // [1:4] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_internal_protocol_guest_guest_proto_init() }
@@ -296,7 +399,7 @@ func file_internal_protocol_guest_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_protocol_guest_guest_proto_rawDesc), len(file_internal_protocol_guest_guest_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,6 +10,7 @@ import (
 type GuestService interface {
 	PullProgress(context.Context, *PullProgressRequest) (*PullProgressResponse, error)
 	ReadCopied(context.Context, *ReadCopiedRequest) (*ReadCopiedResponse, error)
+	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 }
 
 func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
@@ -28,6 +29,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 					return nil, err
 				}
 				return svc.ReadCopied(ctx, &req)
+			},
+			"Timeline": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req TimelineRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Timeline(ctx, &req)
 			},
 		},
 	})
@@ -54,6 +62,14 @@ func (c *guestClient) PullProgress(ctx context.Context, req *PullProgressRequest
 func (c *guestClient) ReadCopied(ctx context.Context, req *ReadCopiedRequest) (*ReadCopiedResponse, error) {
 	var resp ReadCopiedResponse
 	if err := c.client.Call(ctx, "outrigger.guest.v1.Guest", "ReadCopied", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) Timeline(ctx context.Context, req *TimelineRequest) (*TimelineResponse, error) {
+	var resp TimelineResponse
+	if err := c.client.Call(ctx, "outrigger.guest.v1.Guest", "Timeline", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

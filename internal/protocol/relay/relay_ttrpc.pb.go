@@ -5,12 +5,14 @@ package relay
 import (
 	context "context"
 	ttrpc "github.com/containerd/ttrpc"
+	timeline "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
 
 type RelayService interface {
 	Serve(context.Context, *ServeRequest) (*ServeResponse, error)
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 	List(context.Context, *ListRequest) (*ListResponse, error)
+	Timeline(context.Context, *TimelineRequest) (*timeline.Timeline, error)
 }
 
 func RegisterRelayService(srv *ttrpc.Server, svc RelayService) {
@@ -36,6 +38,13 @@ func RegisterRelayService(srv *ttrpc.Server, svc RelayService) {
 					return nil, err
 				}
 				return svc.List(ctx, &req)
+			},
+			"Timeline": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req TimelineRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Timeline(ctx, &req)
 			},
 		},
 	})
@@ -70,6 +79,14 @@ func (c *relayClient) Stop(ctx context.Context, req *StopRequest) (*StopResponse
 func (c *relayClient) List(ctx context.Context, req *ListRequest) (*ListResponse, error) {
 	var resp ListResponse
 	if err := c.client.Call(ctx, "outrigger.relay.v1.Relay", "List", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *relayClient) Timeline(ctx context.Context, req *TimelineRequest) (*timeline.Timeline, error) {
+	var resp timeline.Timeline
+	if err := c.client.Call(ctx, "outrigger.relay.v1.Relay", "Timeline", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

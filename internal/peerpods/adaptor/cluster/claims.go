@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
@@ -53,6 +55,7 @@ type claim struct {
 	rec      adaptor.Record
 	failed   *adaptor.Change // why the last step failed
 	stuck    *adaptor.Change // why the removal does not go on
+	told     []timeline.Step // what the guest said of its start
 	outdated bool
 	released bool
 	// created is closed when the PeerPod exists.
@@ -83,6 +86,10 @@ func (c *tracker) observe(change adaptor.Change) {
 		}
 	case adaptor.ChangeFailed:
 		if !interrupted(change.Err) && c.update(id, func(cl *claim) { cl.rec, cl.failed = change.Sandbox, &change }) {
+			c.queue.Add(id)
+		}
+	case adaptor.ChangeTimeline:
+		if c.update(id, func(cl *claim) { cl.told = change.Timeline.Summary() }) {
 			c.queue.Add(id)
 		}
 	case adaptor.ChangeStuck:
@@ -192,7 +199,7 @@ func (c *tracker) sync(ctx context.Context, id string) error {
 
 func (c *tracker) write(ctx context.Context, cl *claim) error {
 	c.mu.Lock()
-	rec, failed, stuck, released := cl.rec, cl.failed, cl.stuck, cl.released
+	rec, failed, stuck, told, released := cl.rec, cl.failed, cl.stuck, cl.told, cl.released
 	cl.outdated = !released
 	c.mu.Unlock()
 	if released {
@@ -203,7 +210,7 @@ func (c *tracker) write(ctx context.Context, cl *claim) error {
 			return err
 		}
 	}
-	pp, err := c.peerPods.Update(ctx, cl.pp, changes(&rec, failed, stuck)...)
+	pp, err := c.peerPods.Update(ctx, cl.pp, changes(&rec, failed, stuck, told)...)
 	if apierrors.IsNotFound(err) {
 		cl.pp = nil // somebody deleted it; it is created again
 	}
@@ -213,7 +220,7 @@ func (c *tracker) write(ctx context.Context, cl *claim) error {
 	cl.pp = pp
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cl.outdated = cl.rec.Step != rec.Step || cl.failed != failed || cl.stuck != stuck // it may have changed since
+	cl.outdated = cl.rec.Step != rec.Step || cl.failed != failed || cl.stuck != stuck || len(cl.told) != len(told) // it may have changed since
 	return nil
 }
 
@@ -272,7 +279,7 @@ func (c *Cluster) podUID(ctx context.Context, rec *adaptor.Record) (string, erro
 
 // changes returns what a sandbox's PeerPod should hold. It always includes the
 // finalizer: the object may have been replaced since it was last read.
-func changes(rec *adaptor.Record, failed, stuck *adaptor.Change) []claims.Change {
+func changes(rec *adaptor.Record, failed, stuck *adaptor.Change, told []timeline.Step) []claims.Change {
 	list := []claims.Change{claims.Guarded}
 	switch {
 	case rec.InstanceID != "":
@@ -282,8 +289,8 @@ func changes(rec *adaptor.Record, failed, stuck *adaptor.Change) []claims.Change
 	default:
 		list = append(list, claims.Claimed)
 	}
-	for _, done := range rec.Done {
-		list = append(list, claims.Step(done.Step, done.At))
+	for _, step := range slices.Concat(rec.Steps(), told) {
+		list = append(list, claims.Step(step))
 	}
 	if rec.State == adaptor.StateReady {
 		list = append(list, claims.Ready)

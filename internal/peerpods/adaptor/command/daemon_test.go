@@ -22,6 +22,7 @@ import (
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/test/adaptortest"
 )
@@ -144,6 +145,10 @@ func (r relayServer) Stop(ctx context.Context, req *relaypb.StopRequest) (*relay
 func (r relayServer) List(ctx context.Context, _ *relaypb.ListRequest) (*relaypb.ListResponse, error) {
 	list, err := r.Relay.List(ctx)
 	return &relaypb.ListResponse{Served: list, Pid: int32(os.Getpid())}, err
+}
+
+func (r relayServer) Timeline(ctx context.Context, req *relaypb.TimelineRequest) (*timelinepb.Timeline, error) {
+	return r.Relay.Timeline(ctx, req.GetId())
 }
 
 // serveRelay returns how to end it.

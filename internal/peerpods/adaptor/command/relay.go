@@ -20,6 +20,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/relay"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
 
 // relayLink is the way to the node's agent relay. It starts the relay when
@@ -59,6 +60,14 @@ func (l *relayLink) List(ctx context.Context) ([]*relaypb.Served, error) {
 		return c.List(ctx, &relaypb.ListRequest{})
 	})
 	return resp.GetServed(), err
+}
+
+func (l *relayLink) Timeline(ctx context.Context, id string) (*timelinepb.Timeline, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return ask(ctx, l, func(c relaypb.RelayService) (*timelinepb.Timeline, error) {
+		return c.Timeline(ctx, &relaypb.TimelineRequest{Id: id})
+	})
 }
 
 // ask calls the relay. If the connection has broken it calls again on a new

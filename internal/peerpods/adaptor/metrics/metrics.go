@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/intercept"
@@ -32,8 +34,8 @@ type Metrics struct {
 	registry *prometheus.Registry
 	provider string
 
-	steps, starts, calls *prometheus.HistogramVec
-	failures             *prometheus.CounterVec
+	steps, starts, calls, guest *prometheus.HistogramVec
+	failures                    *prometheus.CounterVec
 }
 
 // New makes the metrics of an adaptor with that provider.
@@ -44,6 +46,7 @@ func New(providerName string) *Metrics {
 		steps:    histogram("step_duration_seconds", "How long the steps of sandboxes took.", "provider", "step", "result"),
 		starts:   histogram("start_duration_seconds", "How long StartVM took as a whole.", "provider", "result"),
 		calls:    histogram("provider_call_duration_seconds", "How long calls to the provider took.", "provider", "call", "class"),
+		guest:    histogram("guest_step_duration_seconds", "How long the steps of starts took that guests and the relay report, layers and containers each by itself.", "provider", "step"),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outrigger_adaptor_errors_total", Help: "Steps and removals that failed, by the class of the error.",
 		}, []string{"provider", "step", "class"}),
@@ -53,7 +56,7 @@ func New(providerName string) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version.Version, "provider": providerName},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.steps, m.starts, m.calls, m.failures, build,
+	m.registry.MustRegister(m.steps, m.starts, m.calls, m.guest, m.failures, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -78,6 +81,12 @@ func (m *Metrics) Observe(change adaptor.Change) {
 		m.failures.WithLabelValues(m.provider, change.Step, class).Inc()
 	case adaptor.ChangeStarted:
 		m.starts.WithLabelValues(m.provider, result(change.Err)).Observe(change.Took.Seconds())
+	case adaptor.ChangeTimeline:
+		for _, step := range change.Timeline.Steps {
+			if slices.Contains(timeline.Names, step.Name) {
+				m.guest.WithLabelValues(m.provider, step.Name).Observe(step.Took().Seconds())
+			}
+		}
 	case adaptor.ChangeStuck:
 		m.failures.WithLabelValues(m.provider, "remove", classOf(change.Err)).Inc()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
@@ -47,10 +48,17 @@ func TestChangesAreCounted(t *testing.T) {
 		{Kind: adaptor.ChangeStarted, Took: 3 * time.Second},
 		{Kind: adaptor.ChangeStarted, Err: quota},
 		{Kind: adaptor.ChangeStuck, Err: provider.ErrUnavailable},
+		{Kind: adaptor.ChangeTimeline, Timeline: timeline.Timeline{Steps: []timeline.Step{
+			{Name: "kernel", Where: timeline.Guest, Start: time.Unix(1, 0), End: time.Unix(3, 0)}, {Name: "a-label-of-the-guests-choice", Where: timeline.Guest},
+		}}},
 	} {
 		m.Observe(change)
 	}
+	if text := scrape(t, m); strings.Contains(text, "of-the-guests-choice") {
+		t.Error("a guest makes labels")
+	}
 	wantLines(t, scrape(t, m),
+		`outrigger_adaptor_guest_step_duration_seconds_sum{provider="fake",step="kernel"} 2`,
 		`outrigger_adaptor_step_duration_seconds_count{provider="fake",result="ok",step="tunnel"} 1`,
 		`outrigger_adaptor_step_duration_seconds_bucket{provider="fake",result="ok",step="tunnel",le="0.025"} 0`,
 		`outrigger_adaptor_errors_total{class="quota exceeded",provider="fake",step="create-instance"} 1`,

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"go.opentelemetry.io/otel"
@@ -21,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -40,6 +42,8 @@ type Tracer struct {
 	// steps by sandbox id, until the sandbox is started; stopping likewise.
 	steps    map[string][]adaptor.Change
 	stopping map[string]adaptor.Change
+	// started are the contexts of starts whose guests have not told their steps yet.
+	started map[string]context.Context
 }
 
 // New connects to the collector that the environment names. A collector that
@@ -66,7 +70,7 @@ func newTracer(node string, to sdktrace.TracerProviderOption) (*Tracer, error) {
 	provider := sdktrace.NewTracerProvider(to, sdktrace.WithResource(about))
 	return &Tracer{
 		provider: provider, tracer: provider.Tracer("github.com/outrigger/outrigger/internal/peerpods/adaptor"),
-		steps: map[string][]adaptor.Change{}, stopping: map[string]adaptor.Change{},
+		steps: map[string][]adaptor.Change{}, stopping: map[string]adaptor.Change{}, started: map[string]context.Context{},
 	}, nil
 }
 
@@ -82,19 +86,23 @@ func (t *Tracer) Observe(change adaptor.Change) {
 	case adaptor.ChangeDone, adaptor.ChangeFailed:
 		t.steps[id] = append(t.steps[id], change)
 	case adaptor.ChangeStarted:
-		t.start(change, t.steps[id])
+		t.started[id] = t.start(change, t.steps[id])
 		delete(t.steps, id)
+	case adaptor.ChangeTimeline:
+		t.guest(t.started[id], change.Timeline)
+		delete(t.started, id)
 	case adaptor.ChangeStopping:
 		t.stopping[id] = change
 	case adaptor.ChangeGone:
 		t.stop(t.stopping[id], change)
 		delete(t.stopping, id)
 		delete(t.steps, id)
+		delete(t.started, id)
 	}
 }
 
-// start makes the trace of CreateVM and StartVM together.
-func (t *Tracer) start(change adaptor.Change, steps []adaptor.Change) {
+// start makes the trace of CreateVM and StartVM together, and returns its context.
+func (t *Tracer) start(change adaptor.Change, steps []adaptor.Change) context.Context {
 	began := change.At.Add(-change.Took)
 	if len(steps) > 0 {
 		began = steps[0].At.Add(-steps[0].Took)
@@ -107,6 +115,22 @@ func (t *Tracer) start(change adaptor.Change, steps []adaptor.Change) {
 	}
 	fail(root, change.Err)
 	root.End(trace.WithTimestamp(change.At))
+	return ctx
+}
+
+// guest adds what guest and relay have told to the trace of the start.
+func (t *Tracer) guest(start context.Context, told timeline.Timeline) {
+	if start == nil {
+		return // by an earlier process
+	}
+	for _, step := range told.Steps {
+		if !slices.Contains(timeline.Names, step.Name) {
+			continue // a part of the adaptor's, or unheard of
+		}
+		_, span := t.tracer.Start(start, step.Name, trace.WithTimestamp(step.Start), trace.WithAttributes(
+			attribute.String("where", step.Where), attribute.String("detail", step.Detail)))
+		span.End(trace.WithTimestamp(step.End))
+	}
 }
 
 func (t *Tracer) stop(began, over adaptor.Change) {

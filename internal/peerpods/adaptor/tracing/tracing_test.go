@@ -15,8 +15,10 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/timeline"
 )
 
 func life(t *Tracer, at time.Time, err error) {
@@ -29,6 +31,9 @@ func life(t *Tracer, at time.Time, err error) {
 		{Kind: adaptor.ChangeDone, Sandbox: rec, Step: "reserve", At: at.Add(10 * time.Millisecond), Took: 10 * time.Millisecond},
 		last,
 		{Kind: adaptor.ChangeStarted, Sandbox: rec, At: at.Add(3 * time.Second), Took: 2 * time.Second, Err: err},
+		{Kind: adaptor.ChangeTimeline, Sandbox: rec, Timeline: timeline.Timeline{Steps: []timeline.Step{
+			{Name: "kernel", Where: timeline.Guest, Start: at.Add(time.Second), End: at.Add(2 * time.Second)}, {Name: "unheard-of", Where: timeline.Guest},
+		}}},
 		{Kind: adaptor.ChangeStopping, Sandbox: rec, At: at.Add(5 * time.Second)},
 		{Kind: adaptor.ChangeGone, Sandbox: rec, At: at.Add(6 * time.Second)},
 	} {
@@ -45,28 +50,34 @@ func TestOneTraceForTheStart(t *testing.T) {
 		}
 		at := time.Unix(1e9, 0)
 		life(tracer, at, err)
-		took := map[string]time.Duration{}
+		took, traces := map[string]time.Duration{}, map[trace.TraceID]bool{}
 		failed := 0
 		for _, span := range kept.GetSpans() {
 			took[span.Name] = span.EndTime.Sub(span.StartTime)
 			if span.Status.Code == codes.Error {
 				failed++
 			}
-			if span.Name == "reserve" && !span.Parent.IsValid() {
-				t.Error("the step has no parent")
+			if span.Name == "reserve" || span.Name == "kernel" {
+				traces[span.SpanContext.TraceID()] = true
+				if !span.Parent.IsValid() {
+					t.Errorf("step %s has no parent", span.Name)
+				}
 			}
 		}
 		want := map[string]time.Duration{
-			"reserve": 10 * time.Millisecond, "create-instance": 2 * time.Second,
+			"reserve": 10 * time.Millisecond, "kernel": time.Second, "create-instance": 2 * time.Second,
 			"start sandbox": 3 * time.Second, "remove sandbox": time.Second,
 		}
 		if diff := cmp.Diff(want, took); diff != "" {
 			t.Error(diff)
 		}
+		if len(traces) != 1 {
+			t.Errorf("node and guest have %d traces", len(traces))
+		}
 		if err != nil != (failed == 2) {
 			t.Errorf("%d spans failed with error %v", failed, err)
 		}
-		if len(tracer.steps)+len(tracer.stopping) > 0 {
+		if len(tracer.steps)+len(tracer.stopping)+len(tracer.started) > 0 {
 			t.Error("what is over is kept")
 		}
 	}

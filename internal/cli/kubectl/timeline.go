@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectl
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/timeline"
+)
+
+// timelineWidth is that of the text, in columns.
+const timelineWidth = 80
+
+func (a *App) timelineCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use: "timeline POD", Short: "Show where the time of a pod's start went", Args: cobra.ExactArgs(1),
+		Long: `Show the steps of a pod's start, those of its node and those of its guest, with
+their beginnings and lengths in seconds. They come from the PeerPod: the guest's
+are there once the pod's first container runs, each name once, from the first
+beginning to the last end. Layer by layer, and as long as the guest runs:
+outrigger timeline, on the node.`,
+		Example: "kubectl outrigger timeline web -n shop\nkubectl outrigger timeline web -o svg >web.svg",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, namespace, err := a.connect()
+			if err != nil {
+				return err
+			}
+			d, peerPods, err := a.claimsOf(cmd.Context(), c, namespace, args[0])
+			if err != nil {
+				return err
+			}
+			if len(peerPods) == 0 || len(peerPods[0].Status.Steps) == 0 {
+				return noSteps(namespace, args[0], d.Problems)
+			}
+			return timeline.Write(a.Stdout, output, namespace+"/"+args[0], ofSteps(peerPods[0].Status.Steps), timelineWidth)
+		},
+	}
+	outputFlag(cmd, &output, timeline.Forms...)
+	return cmd
+}
+
+func noSteps(namespace, name string, problems []Problem) error {
+	text := fmt.Sprintf("no step of the start of pod %s/%s is known yet", namespace, name)
+	for _, p := range problems {
+		text += "\n" + p.Where + ": " + prefixed(p.Reason) + p.Message
+	}
+	return errors.New(strings.TrimRight(text, "\n"))
+}
+
+// ofSteps returns the timeline of a PeerPod's steps.
+func ofSteps(steps []v1alpha1.Step) timeline.Timeline {
+	t := timeline.Timeline{}
+	for _, s := range steps {
+		step := timeline.Step{Name: s.Name, Where: timeline.Node, Start: s.Time.Time, End: s.Time.Time}
+		if s.StartTime != nil {
+			step.Start = s.StartTime.Time
+		}
+		if s.Place == v1alpha1.PlaceGuest {
+			step.Where = timeline.Guest
+		}
+		t.Steps = append(t.Steps, step)
+	}
+	if !slices.ContainsFunc(t.Steps, func(s timeline.Step) bool { return s.Where == timeline.Guest }) {
+		t.Missing = "the guest's steps are not known: no container of the pod runs yet, or its node or guest is older than timelines"
+	}
+	return t.With()
+}
