@@ -174,6 +174,7 @@ func (m machine) pace(c *container.InspectResponse, now time.Time) time.Duration
 
 func (b *Backend) start(ctx context.Context, m machine, c *container.InspectResponse) (reconciler.MachineState, error) {
 	state := waiting(stepStart, ReasonWaitingForContainer, "the container is started")
+	m.seed.NodeIPs = nodeIPs(c.Config.Labels)
 	err := b.seedAndStart(ctx, m, c.ID)
 	if known := classify(err); known != nil && reasonIs(known, ReasonAddressTaken, ReasonMountMissing, ReasonStartInterrupted) {
 		// It has never run: one with another address, other mounts, or another id
@@ -278,7 +279,7 @@ func unhealthyReason(s *container.State) (reason, message string) {
 
 func addressesOf(c *container.InspectResponse) []clusterv1.MachineAddress {
 	list := []clusterv1.MachineAddress{{Type: clusterv1.MachineHostName, Address: c.Config.Hostname}}
-	if addr := c.Config.Labels[labelAddress]; addr != "" {
+	for _, addr := range addressesIn(c.Config.Labels) {
 		list = append(list, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: addr},
 			clusterv1.MachineAddress{Type: clusterv1.MachineExternalIP, Address: addr})
 	}
