@@ -31,8 +31,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/outrigger/outrigger/internal/machines/docker/nodeagent"
 )
 
 // Files of a node.
@@ -49,6 +47,10 @@ const (
 // routeOwner marks our routes, among those of the kernel and of people
 // (rtnetlink(7), rtm_protocol; values above 4 are free to use).
 const routeOwner = 87
+
+// nodeIPsVariable is what node-agent tells its services the Node's addresses in, separated by
+// commas: NodeIPsVariable of its package nodeagent.
+const nodeIPsVariable = "NODE_IPS"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -99,10 +101,10 @@ func connect() (kubernetes.Interface, error) {
 // ownAddresses are the node's on the network of the nodes, at most one of each family: those
 // that node-agent tells, or else the one of IPv4.
 func ownAddresses() (list []netip.Addr, err error) {
-	for _, text := range strings.FieldsFunc(os.Getenv(nodeagent.NodeIPsVariable), func(r rune) bool { return r == ',' }) {
+	for _, text := range strings.FieldsFunc(os.Getenv(nodeIPsVariable), func(r rune) bool { return r == ',' }) {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", nodeagent.NodeIPsVariable, err)
+			return nil, fmt.Errorf("%s: %w", nodeIPsVariable, err)
 		}
 		list = append(list, addr)
 	}
