@@ -57,7 +57,7 @@ func (b *Backend) create(ctx context.Context, m machine) (reconciler.MachineStat
 	if err != nil || !done {
 		return slowly(waiting(stepCreate, ReasonPullingImage, "the engine pulls "+m.image)), err
 	}
-	if err := b.checkNodeImage(ctx, m.image); err != nil {
+	if m.entrypoint, err = b.entrypointOf(ctx, m.image); err != nil {
 		return state, err
 	}
 	unlock, err := b.locks.Take(ctx, m.cluster)
@@ -103,7 +103,7 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr a
 	made, err := b.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: name,
 		// With a terminal there is a /dev/console, and the engine logs its output.
-		Config: &container.Config{Image: m.image, Hostname: m.seed.Hostname, Tty: true, Env: []string{"container=docker"},
+		Config: &container.Config{Image: m.image, Hostname: m.seed.Hostname, Tty: true, Env: []string{"container=docker"}, Entrypoint: m.entrypoint,
 			Labels: with(addr.labels(m.labels(), n.families), labelDomain, m.domain)},
 		HostConfig: &container.HostConfig{
 			NetworkMode: container.NetworkMode(n.id), RestartPolicy: restart,
@@ -164,6 +164,11 @@ func (b *Backend) seedAndStart(ctx context.Context, m machine, id string) error 
 	seed, err := json.Marshal(m.seed)
 	if err != nil {
 		return err
+	}
+	if bringsNoAgent(m.entrypoint) {
+		if err := b.copyAgent(ctx, id); err != nil {
+			return err
+		}
 	}
 	folder := func(name string, mode int64) entry { return entry{name + "/", nil, mode} }
 	err = b.copyIn(ctx, id,

@@ -37,6 +37,23 @@ runcmd:
 	}
 }
 
+// TestConntrackIsLeftAlone: kubeadm's configuration keeps kube-proxy from what no container may,
+// unless it says something about kube-proxy itself. Other files stay as they are.
+func TestConntrackIsLeftAlone(t *testing.T) {
+	const kubeadm = "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nclusterName: x\n"
+	for text, want := range map[string]string{
+		kubeadm: kubeadm + leaveConntrack,
+		kubeadm + "---\nkind: KubeProxyConfiguration\nmode: nftables\n": kubeadm + "---\nkind: KubeProxyConfiguration\nmode: nftables\n",
+		"# kind: ClusterConfiguration\n":                                "# kind: ClusterConfiguration\n",
+	} {
+		p := &Plan{Files: []File{{Path: "/run/kubeadm/kubeadm.yaml", Content: []byte(text)}}}
+		p.leaveOutConntrack()
+		if got := string(p.Files[0].Content); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // TestServicesKnowTheMachine: services learn the providerID and the addresses that the
 // machine's Node is to have, which a template then need not give kubelet.
 func TestServicesKnowTheMachine(t *testing.T) {
