@@ -102,7 +102,8 @@ func (b *Backend) ensureEndpoint(ctx context.Context, id identity, n *clusterNet
 		state.Conditions = []metav1.Condition{isTrue(LoadBalancerAvailableCondition, ReasonDisabled)}
 		return state, nil
 	}
-	l, err := b.wanted(id, n, spec, port), error(nil)
+	l := b.wanted(id, n, spec, port)
+	var err error
 	if l.template, err = b.templateOf(ctx, id.namespace, spec.LoadBalancer.CustomHAProxyConfigTemplateRef.Name); err != nil {
 		return state, err
 	}
