@@ -100,10 +100,14 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr a
 	if err != nil {
 		return "", fmt.Errorf("make volume %s-var: %w", name, err)
 	}
+	stop := "" // the image's
+	if bringsNoAgent(m.entrypoint) {
+		stop = stopSignal
+	}
 	made, err := b.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: name,
 		// With a terminal there is a /dev/console, and the engine logs its output.
-		Config: &container.Config{Image: m.image, Hostname: m.seed.Hostname, Tty: true, Env: []string{"container=docker"}, Entrypoint: m.entrypoint,
+		Config: &container.Config{Image: m.image, Hostname: m.seed.Hostname, Tty: true, Env: []string{"container=docker"}, Entrypoint: m.entrypoint, StopSignal: stop,
 			Labels: with(addr.labels(m.labels(), n.families), labelDomain, m.domain)},
 		HostConfig: &container.HostConfig{
 			NetworkMode: container.NetworkMode(n.id), RestartPolicy: restart,

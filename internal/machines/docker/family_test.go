@@ -142,7 +142,7 @@ func TestNodeIPs(t *testing.T) {
 	}
 }
 
-// TestFamiliesStay: a cluster that is half made with other families says what to do, and one
+// TestFamiliesStay: a cluster that is partly created with other families says what to do, and one
 // that is there is left alone.
 func TestFamiliesStay(t *testing.T) {
 	_, b := newFakeEngine(t, Config{})

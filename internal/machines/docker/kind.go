@@ -46,6 +46,9 @@ func (b *Backend) entrypointOf(ctx context.Context, image string) ([]string, err
 	return append([]string{nodeagent.Program, nodeagent.HandOver}, start...), nil
 }
 
+// stopSignal is what tells systemd as the first process to stop; on SIGTERM it starts itself again.
+const stopSignal = "SIGRTMIN+3"
+
 // bringsNoAgent reports whether a container's image is one of kind's, by what it starts with.
 func bringsNoAgent(entrypoint []string) bool {
 	return len(entrypoint) > 2 && slices.Equal(entrypoint[:2], []string{nodeagent.Program, nodeagent.HandOver})
@@ -96,7 +99,7 @@ func archiveAgent(out io.Writer, settings []byte, program io.Reader, size int64)
 	return w.Close()
 }
 
-// settingsForKind returns the agent's settings: those of our own image, but for where programs
+// settingsForKind returns the agent's settings: those of our own image, except for where programs
 // are and what a bootstrap waits for, which are other services there.
 func settingsForKind() ([]byte, error) {
 	text, err := definition.Files.ReadFile("files" + nodeagent.ConfigDir + "/settings.json")

@@ -74,7 +74,7 @@ func importKind(t *testing.T, e *dockerd.Engine, name string) {
 		}
 		image[inside] = source
 	}
-	e.Import(t, name, image, "ENV container=docker", "STOPSIGNAL SIGRTMIN+3", `ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]`)
+	e.Import(t, name, image, "ENV container=docker", `ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]`)
 }
 
 // TestImageOfKind: a machine from an image of the shape of kind's boots with systemd as its
