@@ -21,8 +21,9 @@ const ConfigPath = "/usr/local/etc/haproxy/haproxy.cfg"
 
 // Config is what is balanced over what.
 type Config struct {
-	// Port is listened on, on all addresses.
+	// Port is listened on, on all addresses: those of IPv4 and, with IPv6, of both families.
 	Port     int
+	IPv6     bool
 	Backends []Backend
 }
 
@@ -55,11 +56,21 @@ defaults
   default-server inter 1s fall 2 rise 1
 `
 
+// All addresses of a family, as HAProxy writes them before a port.
+const (
+	anyIPv4 = "*:"
+	anyIPv6 = ":::"
+)
+
 // HAProxy is the configuration as a file of HAProxy 2.2 and later.
 func (c Config) HAProxy() string {
 	var s strings.Builder
 	s.WriteString(preamble)
-	fmt.Fprintf(&s, "frontend control-plane\n  bind *:%d\n  default_backend control-plane\nbackend control-plane\n  balance roundrobin\n", c.Port)
+	bind := fmt.Sprint(anyIPv4, c.Port)
+	if c.IPv6 {
+		bind = fmt.Sprint(anyIPv6, c.Port, " v4v6")
+	}
+	fmt.Fprintf(&s, "frontend control-plane\n  bind %s\n  default_backend control-plane\nbackend control-plane\n  balance roundrobin\n", bind)
 	for _, b := range c.Backends {
 		fmt.Fprintf(&s, "  server %s %s check\n", b.Name, b.Address())
 	}
@@ -90,7 +101,7 @@ func Parse(r io.Reader) (Config, error) {
 		return Config{}, err
 	}
 	if c.Port == 0 {
-		return Config{}, fmt.Errorf("there is no line \"bind *:PORT\"")
+		return Config{}, fmt.Errorf("there is no line \"bind *:PORT\" or \"bind :::PORT v4v6\"")
 	}
 	return c, nil
 }
@@ -99,10 +110,14 @@ func (c *Config) bind(words []string) error {
 	if len(words) == 0 || c.Port != 0 {
 		return fmt.Errorf("one bind with one address is expected")
 	}
-	text, ok := strings.CutPrefix(words[0], "*:")
+	text, ok := strings.CutPrefix(words[0], anyIPv4)
+	if !ok {
+		text, c.IPv6 = strings.CutPrefix(words[0], anyIPv6)
+		c.IPv6 = c.IPv6 && len(words) == 2 && words[1] == "v4v6"
+	}
 	port, err := strconv.ParseUint(text, 10, 16)
-	if !ok || err != nil || port == 0 {
-		return fmt.Errorf("bind %s: not *:PORT", words[0])
+	if !ok && !c.IPv6 || err != nil || port == 0 {
+		return fmt.Errorf("bind %s: neither *:PORT nor :::PORT v4v6", strings.Join(words, " "))
 	}
 	c.Port = int(port)
 	return nil

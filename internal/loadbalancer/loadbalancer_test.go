@@ -25,6 +25,7 @@ func TestParseReadsWhatIsWritten(t *testing.T) {
 	for _, c := range []Config{
 		{Port: 6443},
 		{Port: 443, Backends: []Backend{{"a", "10.0.0.1", 6443}, {"b-2", "some.host", 8443}}},
+		{Port: 443, IPv6: true, Backends: []Backend{{"a", "fd00::a", 6443}, {"b", "fd00::b", 6443}}},
 	} {
 		got, err := Parse(strings.NewReader(c.HAProxy()))
 		if diff := cmp.Diff(c, got); err != nil || diff != "" {
@@ -39,6 +40,8 @@ func TestParseRefuses(t *testing.T) {
 		"bind *:x":                          "line 1",
 		"bind 127.0.0.1:1":                  "*:PORT",
 		"bind *:0":                          "*:PORT",
+		"bind :::1":                         ":::PORT v4v6",
+		"bind fd00::1:1 v4v6":               ":::PORT v4v6",
 		"bind *:1\nbind *:2":                "line 2",
 		"bind *:1\nserver a":                "server",
 		"bind *:1\nserver a nowhere":        "server a",

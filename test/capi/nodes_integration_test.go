@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -216,7 +217,7 @@ spec:
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: default}
-spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+spec: {selector: {app: web}, ipFamilyPolicy: PreferDualStack, ports: [{port: 80, targetPort: 8080}]}
 `
 
 func (f *fleet) pods(t *testing.T) {
@@ -251,15 +252,19 @@ func (f *fleet) traffic(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		addresses, err := f.web("{.items[*].status.podIP}")
+		addresses, err := f.workload.TryKubectl("get", "pod", names[1], "-o", "jsonpath={.status.podIPs[*].ip}")
 		if err != nil {
 			return err
+		}
+		for _, address := range strings.Fields(addresses) { // one of each family
+			if err := f.says(names[0], "hello from "+names[1], "get", "http://"+net.JoinHostPort(address, "8080")+"/"); err != nil {
+				return err
+			}
 		}
 		// A name that the cluster does not have: CoreDNS asks the machine, and
 		// that the engine, which knows its containers.
 		node, err := f.workload.TryKubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
 		return errors.Join(err,
-			f.says(names[0], "hello from "+names[1], "get", "http://"+addresses[1]+":8080/"),
 			f.says(names[0], "hello from web-", "get", "http://web.default.svc.cluster.local/"),
 			f.says(names[1], "gitVersion", "get", "https://kubernetes.default.svc.cluster.local/version"),
 			f.says(names[0], ".", "lookup", strings.TrimSpace(node)+"."))

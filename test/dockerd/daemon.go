@@ -29,7 +29,8 @@ type Options struct {
 	// is a folder with ca.pem, server.pem and server-key.pem.
 	TCP, Certificates string
 	// Filter has the engine keep its networks apart with iptables, as it does where
-	// nobody tells it otherwise.
+	// nobody tells it otherwise. With IPv6 only engines from version 27 on do; before, that
+	// is an experiment.
 	Filter bool
 	// Storage is the driver for layers; empty is vfs, which works everywhere and
 	// copies everything.
@@ -62,7 +63,7 @@ func StartDaemon(t testing.TB, o Options) *Daemon {
 	socket := filepath.Join(dir, "docker.sock")
 	args := []string{
 		"--host=unix://" + socket, "--data-root=" + o.Data, "--exec-root=" + filepath.Join(dir, "exec"), "--pidfile=" + filepath.Join(dir, "pid"),
-		"--storage-driver=" + o.Storage, fmt.Sprint("--iptables=", o.Filter), "--ip6tables=false", "--cgroup-parent=/" + group, "--bip=10.211.0.1/16", "--shutdown-timeout=1",
+		"--storage-driver=" + o.Storage, fmt.Sprint("--iptables=", o.Filter), fmt.Sprint("--ip6tables=", o.Filter), fmt.Sprint("--experimental=", o.Filter), "--cgroup-parent=/" + group, "--bip=10.211.0.1/16", "--shutdown-timeout=1",
 	}
 	if o.TCP != "" {
 		file := func(name string) string { return filepath.Join(o.Certificates, name) }

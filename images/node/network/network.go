@@ -48,6 +48,10 @@ const (
 // (rtnetlink(7), rtm_protocol; values above 4 are free to use).
 const routeOwner = 87
 
+// nodeIPsVariable is what node-agent tells its services the Node's addresses in, separated by
+// commas: NodeIPsVariable of its package nodeagent.
+const nodeIPsVariable = "NODE_IPS"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -59,14 +63,14 @@ func main() {
 }
 
 func nodeNetwork(ctx context.Context, log *slog.Logger) error {
-	address, err := ownAddress()
+	addresses, err := ownAddresses()
 	if err != nil {
 		return err
 	}
-	if err := serveNames(ctx, address, log); err != nil {
+	if err := serveNames(ctx, addresses[0], log); err != nil {
 		return fmt.Errorf("names for pods: %w", err)
 	}
-	n := &network{address: address, log: log}
+	n := &network{addresses: addresses, log: log}
 	var client kubernetes.Interface
 	for client == nil {
 		select {
@@ -94,26 +98,37 @@ func connect() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// ownAddress is the node's on the network of the nodes.
-func ownAddress() (netip.Addr, error) {
+// ownAddresses are the node's on the network of the nodes, at most one of each family: those
+// that node-agent tells, or else the one of IPv4.
+func ownAddresses() (list []netip.Addr, err error) {
+	for _, text := range strings.FieldsFunc(os.Getenv(nodeIPsVariable), func(r rune) bool { return r == ',' }) {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", nodeIPsVariable, err)
+		}
+		list = append(list, addr)
+	}
+	if len(list) > 0 {
+		return list, nil
+	}
 	routes, err := netlink.RouteGet(net.IPv4(192, 0, 2, 1)) // nobody's, so by the default route (RFC 5737)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("the machine has no default route, which tells its address: %w", err)
+		return nil, fmt.Errorf("the machine has no default route, which tells its address: %w", err)
 	}
 	if len(routes) == 0 {
-		return netip.Addr{}, errors.New("the machine has no default route, which tells its address")
+		return nil, errors.New("the machine has no default route, which tells its address")
 	}
 	addr, ok := netip.AddrFromSlice(routes[0].Src.To4())
 	if !ok {
-		return netip.Addr{}, errors.New("the machine's default route has no address of its own")
+		return nil, errors.New("the machine's default route has no address of its own")
 	}
-	return addr, nil
+	return []netip.Addr{addr}, nil
 }
 
 // network keeps this node's part of the pods' network.
 type network struct {
-	address netip.Addr
-	log     *slog.Logger
+	addresses []netip.Addr
+	log       *slog.Logger
 }
 
 // peer is another node: where its pods are.
@@ -173,40 +188,58 @@ func (n *network) follow(ctx context.Context, client kubernetes.Interface) error
 
 // sort tells the pods of this node from those of others. Nodes without subnet or
 // address have no pods yet.
-func (n *network) sort(list []*corev1.Node) (own netip.Prefix, peers []peer) {
+func (n *network) sort(list []*corev1.Node) (own []netip.Prefix, peers []peer) {
 	for _, node := range list {
-		pods, err := netip.ParsePrefix(node.Spec.PodCIDR)
-		if err != nil {
-			continue
-		}
+		var addresses []netip.Addr
 		for _, a := range node.Status.Addresses {
-			via, err := netip.ParseAddr(a.Address)
-			if err != nil || a.Type != corev1.NodeInternalIP || !via.Is4() {
+			if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+				addresses = append(addresses, addr)
+			}
+		}
+		mine := slices.ContainsFunc(addresses, func(a netip.Addr) bool { return slices.Contains(n.addresses, a) })
+		for _, text := range node.Spec.PodCIDRs {
+			pods, err := netip.ParsePrefix(text)
+			if err != nil {
 				continue
 			}
-			if via == n.address {
-				own = pods
-			} else {
+			if mine {
+				own = append(own, pods)
+			} else if via := wayTo(pods, addresses); via.IsValid() {
 				peers = append(peers, peer{pods, via})
 			}
-			break
 		}
 	}
 	slices.SortFunc(peers, func(a, b peer) int { return a.pods.Compare(b.pods) })
 	return own, peers
 }
 
+// wayTo returns the address of a node by which its pods are reached: one of their family.
+// IPv4 also goes by an IPv6 address (RFC 5549), which may be the only one that a Node has.
+func wayTo(pods netip.Prefix, addresses []netip.Addr) (via netip.Addr) {
+	for _, a := range addresses {
+		if a.Is4() == pods.Addr().Is4() {
+			return a
+		}
+		if a.Is6() {
+			via = a
+		}
+	}
+	return via
+}
+
 // apply does what it can: a node that cannot be reached keeps none from having
 // pods.
-func (n *network) apply(own netip.Prefix, peers []peer) error {
+func (n *network) apply(own []netip.Prefix, peers []peer) error {
 	var errs []error
 	if err := n.route(peers); err != nil {
 		errs = append(errs, fmt.Errorf("ways to the pods of other nodes: %w", err))
 	}
-	if own.IsValid() {
-		if err := n.masquerade(own, peers); err != nil {
-			errs = append(errs, fmt.Errorf("the way of pods out of the cluster: %w", err))
+	for _, pods := range own {
+		if err := masquerade(pods, peers); err != nil {
+			errs = append(errs, fmt.Errorf("the way of pods %s out of the cluster: %w", pods, err))
 		}
+	}
+	if len(own) > 0 {
 		errs = append(errs, n.configure(own))
 	}
 	return errors.Join(errs...)
@@ -218,7 +251,7 @@ func (n *network) route(peers []peer) error {
 	for _, p := range peers {
 		wanted[p.pods] = p.via
 	}
-	there, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: routeOwner}, netlink.RT_FILTER_PROTOCOL)
+	there, err := n.routes()
 	if err != nil {
 		return err
 	}
@@ -232,48 +265,77 @@ func (n *network) route(peers []peer) error {
 	}
 	var errs []error
 	for _, to := range slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare) {
-		dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), 32)}
-		r := &netlink.Route{Dst: dst, Gw: wanted[to].AsSlice(), Protocol: routeOwner}
-		if err := netlink.RouteReplace(r); err != nil {
+		if err := netlink.RouteReplace(routeTo(to, wanted[to])); err != nil {
 			errs = append(errs, fmt.Errorf("%s by %s: %w", to, wanted[to], err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// routes returns those that are ours. IPv6 may be missing in the kernel.
+func (n *network) routes() (list []netlink.Route, err error) {
+	families := []int{unix.AF_INET}
+	if slices.ContainsFunc(n.addresses, netip.Addr.Is6) {
+		families = append(families, unix.AF_INET6)
+	}
+	for _, family := range families {
+		there, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: routeOwner}, netlink.RT_FILTER_PROTOCOL)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, there...)
+	}
+	return list, nil
+}
+
+func routeTo(to netip.Prefix, via netip.Addr) *netlink.Route {
+	dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
+	if to.Addr().Is4() && via.Is6() {
+		return &netlink.Route{Dst: dst, Via: &netlink.Via{AddrFamily: unix.AF_INET6, Addr: via.AsSlice()}, Protocol: routeOwner}
+	}
+	return &netlink.Route{Dst: dst, Gw: via.AsSlice(), Protocol: routeOwner}
+}
+
 func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	if n == nil {
 		return netip.Prefix{}, false
 	}
-	addr, ok := netip.AddrFromSlice(n.IP.To4())
+	addr, ok := netip.AddrFromSlice(n.IP)
 	ones, _ := n.Mask.Size()
-	return netip.PrefixFrom(addr, ones), ok
+	return netip.PrefixFrom(addr.Unmap(), ones), ok
 }
 
 // masquerade gives pods that speak to others than pods the node's address, which
 // is the only one that others know.
-func (n *network) masquerade(own netip.Prefix, peers []peer) error {
+func masquerade(own netip.Prefix, peers []peer) error {
 	const chain = "NODE-NETWORK"
+	program, multicast := "iptables", "224.0.0.0/4"
+	if own.Addr().Is6() {
+		program, multicast = "ip6tables", "ff00::/8"
+	}
 	var rules strings.Builder
 	fmt.Fprintf(&rules, "*nat\n:%s - [0:0]\n", chain)
-	for _, p := range append(peers, peer{pods: own}) {
-		fmt.Fprintf(&rules, "-A %s -d %s -j RETURN\n", chain, p.pods)
+	for _, p := range append(slices.Clone(peers), peer{pods: own}) {
+		if p.pods.Addr().Is4() == own.Addr().Is4() {
+			fmt.Fprintf(&rules, "-A %s -d %s -j RETURN\n", chain, p.pods)
+		}
 	}
-	fmt.Fprintf(&rules, "-A %s ! -d 224.0.0.0/4 -j MASQUERADE\nCOMMIT\n", chain)
-	cmd := exec.Command("iptables-restore", "--wait", "10", "--noflush")
+	fmt.Fprintf(&rules, "-A %s ! -d %s -j MASQUERADE\nCOMMIT\n", chain, multicast)
+	cmd := exec.Command(program+"-restore", "--wait", "10", "--noflush")
 	cmd.Stdin = strings.NewReader(rules.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", cmd.Path, err, bytes.TrimSpace(out))
 	}
 	jump := []string{"POSTROUTING", "-s", own.String(), "-j", chain}
-	if iptables(append([]string{"-C"}, jump...)...) == nil {
+	if nat(program, append([]string{"-C"}, jump...)...) == nil {
 		return nil
 	}
-	return iptables(append([]string{"-A"}, jump...)...)
+	return nat(program, append([]string{"-A"}, jump...)...)
 }
 
-func iptables(args ...string) error {
-	cmd := exec.Command("iptables", append([]string{"--wait", "10", "-t", "nat"}, args...)...)
+// nat changes the table nat by iptables or ip6tables.
+func nat(program string, args ...string) error {
+	cmd := exec.Command(program, append([]string{"--wait", "10", "-t", "nat"}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(out))
 	}
@@ -283,15 +345,20 @@ func iptables(args ...string) error {
 // configure tells containerd how pods are connected; the node is Ready when it
 // knows. With ptp all that pods send is routed, so that Services work without
 // the kernel's filter for bridges.
-func (n *network) configure(own netip.Prefix) error {
+func (n *network) configure(own []netip.Prefix) error {
 	type object = map[string]any
+	var ranges [][]any // one set for each family: a pod has an address of each set
+	var routes []any
+	for _, pods := range own {
+		ranges = append(ranges, []any{object{"subnet": pods.String()}})
+		routes = append(routes, object{"dst": netip.PrefixFrom(pods.Addr(), 0).Masked().String()}) // 0.0.0.0/0 or ::/0
+	}
 	text, err := json.MarshalIndent(object{
 		"cniVersion": "0.4.0", "name": "node",
 		"plugins": []any{
 			object{"type": "ptp", "ipMasq": false, "ipam": object{
 				"type": "host-local", "dataDir": "/run/cni-ipam",
-				"ranges": [][]any{{object{"subnet": own.String()}}},
-				"routes": []any{object{"dst": "0.0.0.0/0"}},
+				"ranges": ranges, "routes": routes,
 			}},
 			object{"type": "portmap", "capabilities": object{"portMappings": true}},
 		},

@@ -8,40 +8,60 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 )
 
+// node is a Node with ranges of pods, separated by spaces.
 func node(pods string, addresses ...string) *corev1.Node {
-	n := &corev1.Node{Spec: corev1.NodeSpec{PodCIDR: pods}}
+	n := &corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: strings.Fields(pods)}}
 	for _, a := range addresses {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
 	return n
 }
 
+func peers(list ...string) (all []peer) {
+	for _, text := range list {
+		pods, via, _ := strings.Cut(text, " ")
+		all = append(all, peer{netip.MustParsePrefix(pods), netip.MustParseAddr(via)})
+	}
+	return all
+}
+
 func TestSort(t *testing.T) {
-	n := &network{address: netip.MustParseAddr("172.18.0.11")}
-	own, peers := n.sort([]*corev1.Node{
-		node("192.168.2.0/24", "fd00::1", "172.18.0.13"),
-		node("", "172.18.0.14"),               // has no pods yet
-		node("192.168.4.0/24"),                // nor an address
-		node("fd00:1::/64", "fd00::2"),        // no IPv4
-		node("192.168.0.0/24", "172.18.0.11"), // this one
-		node("192.168.1.0/24", "172.18.0.12"),
+	n := &network{addresses: []netip.Addr{netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd01::b")}}
+	own, got := n.sort([]*corev1.Node{
+		node("192.168.2.0/24", "fd01::d", "172.18.0.13"),
+		node("", "172.18.0.14"),                                      // has no pods yet
+		node("192.168.4.0/24"),                                       // nor an address
+		node("fd00:5::/64", "172.18.0.15"),                           // nor one of the family
+		node("192.168.0.0/24 fd00::/64", "fd01::b", "172.18.0.11"),   // this one
+		node("192.168.1.0/24 fd00:1::/64", "172.18.0.12", "fd01::c"), // both families
+		node("192.168.6.0/24 fd00:6::/64", "fd01::f"),                // IPv4 by IPv6
 	})
-	if own != netip.MustParsePrefix("192.168.0.0/24") {
+	if !slices.Equal(own, []netip.Prefix{netip.MustParsePrefix("192.168.0.0/24"), netip.MustParsePrefix("fd00::/64")}) {
 		t.Errorf("own pods %s", own)
 	}
-	want := []peer{
-		{netip.MustParsePrefix("192.168.1.0/24"), netip.MustParseAddr("172.18.0.12")},
-		{netip.MustParsePrefix("192.168.2.0/24"), netip.MustParseAddr("172.18.0.13")},
+	want := peers("192.168.1.0/24 172.18.0.12", "192.168.2.0/24 172.18.0.13", "192.168.6.0/24 fd01::f", "fd00:1::/64 fd01::c", "fd00:6::/64 fd01::f")
+	if !slices.Equal(got, want) {
+		t.Errorf("peers %v, want %v", got, want)
 	}
-	if diff := cmp.Diff(want, peers, cmp.AllowUnexported(peer{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-		t.Errorf("peers (-want +got):\n%s", diff)
+}
+
+// TestOwnAddresses: those that node-agent tells count, and what is none is an error.
+func TestOwnAddresses(t *testing.T) {
+	t.Setenv("NODE_IPS", "fd01::b,172.18.0.11")
+	if got, err := ownAddresses(); err != nil || len(got) != 2 || got[0] != netip.MustParseAddr("fd01::b") {
+		t.Errorf("%v, %v", got, err)
+	}
+	t.Setenv("NODE_IPS", "fd01::b,here")
+	if _, err := ownAddresses(); err == nil || !strings.Contains(err.Error(), "NODE_IPS") {
+		t.Error(err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +21,7 @@ import (
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	"github.com/outrigger/outrigger/internal/controllers"
+	"github.com/outrigger/outrigger/internal/machines/docker/nodeagent"
 	"github.com/outrigger/outrigger/internal/machines/webhooks"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
@@ -158,8 +160,12 @@ func checkKinds(mapper apimeta.RESTMapper) error {
 	return nil
 }
 
-// Main runs the program of this process.
+// Main runs the program of this process. A copy of it that has the name of a node agent is
+// one: machines whose image has none get it.
 func Main() int {
+	if filepath.Base(os.Args[0]) == filepath.Base(nodeagent.Program) {
+		return nodeagent.Main(os.Args[1:])
+	}
 	c := &Command{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
 	return c.Run(os.Args[1:])
 }

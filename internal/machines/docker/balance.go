@@ -31,12 +31,12 @@ type balancer struct {
 	identity
 	image string
 	net   *clusterNetwork
-	addr  netip.Addr
+	addr  addresses
 	// port is the load balancer's port in the network, target the API servers' port.
 	port, target int
 	// publish means that a port of the engine's host is forwarded to it. hostPort is
-	// that port, 0 until the engine has chosen one. If hostIP is valid, only that
-	// address of the host has the port.
+	// that port, 0 until the engine has chosen one. If hostIP is valid it is the host's
+	// address at which others find the port; see listenAt.
 	publish  bool
 	hostPort int
 	hostIP   netip.Addr
@@ -46,9 +46,11 @@ type balancer struct {
 
 // specHash returns a hash of the settings. A container with another hash is replaced.
 func (l balancer) specHash() string {
-	text := fmt.Sprint(l.image, l.net.id, l.addr, l.port, l.target, l.publish, l.hostPort)
-	if l.hostIP.IsValid() {
-		text += l.hostIP.String()
+	text := fmt.Sprint(l.image, l.net.id, l.addr.v4, l.port, l.target, l.publish, l.hostPort)
+	for _, addr := range []netip.Addr{l.hostIP, l.addr.v6} {
+		if addr.IsValid() {
+			text += addr.String()
+		}
 	}
 	sum := sha256.Sum256([]byte(text + l.template))
 	return hex.EncodeToString(sum[:8])
@@ -81,18 +83,20 @@ func (b *Backend) imageOf(spec infrav1.DockerClusterSpec) string {
 // reach the endpoint, and nobody else can.
 func (b *Backend) wanted(id identity, n *clusterNetwork, spec infrav1.DockerClusterSpec, target int) balancer {
 	id.role = roleLoadBalancer
-	l := balancer{identity: id, image: b.imageOf(spec), net: n, addr: n.reserved(), port: target, target: target}
+	l := balancer{identity: id, image: b.imageOf(spec), net: n, addr: n.at(n.reserved()), port: target, target: target}
 	endpoint := spec.ControlPlaneEndpoint
 	inside, err := netip.ParseAddr(endpoint.Host)
 	switch {
 	case endpoint.Host == "" && b.cfg.advertised() == "":
-		l.publish, l.hostIP = n.gateway.IsValid(), n.gateway
+		l.publish, l.hostIP = n.host().IsValid(), n.host()
 	case endpoint.Host == "":
 		l.publish = true
-	case err == nil && inside == n.gateway:
+	case err == nil && (inside == n.gateway || inside == n.gateway6):
 		l.publish, l.hostIP, l.hostPort = true, inside, int(endpoint.Port)
 	case err == nil && n.subnet.Contains(inside):
-		l.addr, l.port = inside, int(endpoint.Port)
+		l.addr, l.port = n.at(inside), int(endpoint.Port)
+	case err == nil && n.subnet6.Contains(inside):
+		l.addr.v6, l.port = inside, int(endpoint.Port)
 	default:
 		l.publish, l.hostPort = true, int(endpoint.Port)
 	}
@@ -107,7 +111,18 @@ func (b *Backend) endpoint(l balancer) clusterv1.APIEndpoint {
 	case l.publish:
 		return clusterv1.APIEndpoint{Host: b.cfg.advertised(), Port: int32(l.hostPort)}
 	}
-	return clusterv1.APIEndpoint{Host: l.addr.String(), Port: int32(l.port)}
+	return clusterv1.APIEndpoint{Host: l.addr.first(l.net.families).String(), Port: int32(l.port)}
+}
+
+// listenAt returns the host's address that has the published port; the invalid one is
+// all. For IPv6 these are all IPv6 addresses: an engine cannot listen at the network's own
+// before the kernel has made sure that nobody else has it (RFC 4862, duplicate address
+// detection), for which a running container has to be there first, and this one is.
+func (l balancer) listenAt() netip.Addr {
+	if l.hostIP.Is6() {
+		return netip.IPv6Unspecified()
+	}
+	return l.hostIP
 }
 
 // ensureBalancer makes the load balancer, starts it, or replaces one with other
@@ -210,13 +225,12 @@ func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error
 		LogConfig: logConfig,
 	}
 	// Without a StopSignal any signal ends an engine's watch over a container.
-	config := &container.Config{Image: l.image, Hostname: l.unique(), StopSignal: "SIGTERM", Labels: with(l.labels(),
-		labelAddress, l.addr.String(), labelPort, strconv.Itoa(l.port), labelSpec, l.specHash(), labelTarget, strconv.Itoa(l.target))}
+	config := &container.Config{Image: l.image, Hostname: l.unique(), StopSignal: "SIGTERM", Labels: with(l.addr.labels(l.labels(), l.net.families), labelPort, strconv.Itoa(l.port), labelSpec, l.specHash(), labelTarget, strconv.Itoa(l.target))}
 	if l.template != "" {
 		config.Labels[labelTemplate] = "true"
 	}
 	if port, ok := network.PortFrom(uint16(l.port), network.TCP); ok && l.publish {
-		binding := network.PortBinding{HostIP: l.hostIP}
+		binding := network.PortBinding{HostIP: l.listenAt()}
 		if l.hostPort != 0 {
 			binding.HostPort = strconv.Itoa(l.hostPort)
 		}
@@ -243,9 +257,9 @@ var logConfig = container.LogConfig{Type: "json-file", Config: map[string]string
 
 // endpoint connects a container to the network with an address. It uses the network's
 // id: names need not be unique.
-func (n *clusterNetwork) endpoint(addr netip.Addr, aliases ...string) *network.NetworkingConfig {
+func (n *clusterNetwork) endpoint(addr addresses, aliases ...string) *network.NetworkingConfig {
 	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{n.id: {
-		NetworkID: n.id, IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr}, Aliases: aliases,
+		NetworkID: n.id, IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr.v4, IPv6Address: addr.v6}, Aliases: aliases,
 	}}}
 }
 
@@ -274,7 +288,7 @@ func (b *Backend) startBalancer(ctx context.Context, id string, state *container
 	if err != nil {
 		return err
 	}
-	text, err := configText(l.template, loadbalancer.Config{Port: l.port, Backends: list}, l.target)
+	text, err := configText(l.template, loadbalancer.Config{Port: l.port, IPv6: l.net.families.begins6(), Backends: list}, l.target)
 	if err == nil && l.template != "" {
 		err = b.copyIn(ctx, id, append(configFolders, entry{templatePath, []byte(l.template), 0o644})...)
 	}
@@ -311,10 +325,11 @@ func (b *Backend) backends(ctx context.Context, cluster, without string, target 
 	}
 	var backends []loadbalancer.Backend
 	for _, c := range list {
-		if c.Labels[labelKey] == without || len(c.Names) == 0 || c.Labels[labelAddress] == "" {
+		addresses := addressesIn(c.Labels)
+		if c.Labels[labelKey] == without || len(c.Names) == 0 || len(addresses) == 0 {
 			continue
 		}
-		backends = append(backends, loadbalancer.Backend{Name: strings.TrimPrefix(c.Names[0], "/"), Host: c.Labels[labelAddress], Port: target})
+		backends = append(backends, loadbalancer.Backend{Name: strings.TrimPrefix(c.Names[0], "/"), Host: addresses[0], Port: target})
 	}
 	slices.SortFunc(backends, func(a, b loadbalancer.Backend) int { return strings.Compare(a.Name, b.Name) })
 	return backends, nil
@@ -348,7 +363,11 @@ func (b *Backend) balance(ctx context.Context, cluster, without string) error {
 			return err
 		}
 	}
-	text, err := configText(string(template), loadbalancer.Config{Port: port, Backends: list}, target)
+	own, six := addressesIn(existing.Config.Labels), false
+	if len(own) > 0 {
+		six = strings.Contains(own[0], ":")
+	}
+	text, err := configText(string(template), loadbalancer.Config{Port: port, IPv6: six, Backends: list}, target)
 	if err != nil {
 		return err
 	}

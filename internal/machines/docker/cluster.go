@@ -50,10 +50,19 @@ func (b *Backend) EnsureCluster(ctx context.Context, scope *reconciler.ClusterSc
 		return reconciler.ClusterState{}, fmt.Errorf("%w: %T is not a DockerCluster", provider.ErrInvalidArgument, scope.Infra)
 	}
 	there := infra.Status.Initialization.Provisioned != nil && *infra.Status.Initialization.Provisioned
-	if err := checkFamily(scope.Cluster); err != nil && !there {
+	wanted, err := familiesOf(scope.Cluster)
+	if err != nil && !there {
 		return reconciler.ClusterState{}, err
 	}
-	state, err := b.ensureCluster(ctx, clusterIdentity(scope.Key, infra), infra.Spec, portOf(scope.Cluster))
+	id := clusterIdentity(scope.Key, infra)
+	n, err := b.ensureNetwork(ctx, id, infra.Spec.Subnet, wanted)
+	if err == nil && !there { // one that is there keeps what it was made with
+		err = n.suits(wanted)
+	}
+	state := reconciler.ClusterState{FailureDomains: infra.Spec.FailureDomains, RequeueAfter: later}
+	if err == nil {
+		state, err = b.ensureEndpoint(ctx, id, n, infra.Spec, portOf(scope.Cluster))
+	}
 	err = classify(err)
 	if there && reasonIs(err, balancerDown...) {
 		var p *problem
@@ -82,21 +91,19 @@ func portOf(cluster *clusterv1.Cluster) int {
 	return int(cluster.Spec.ClusterNetwork.APIServerPort)
 }
 
-func (b *Backend) ensureCluster(ctx context.Context, id identity, spec infrav1.DockerClusterSpec, port int) (reconciler.ClusterState, error) {
+// ensureEndpoint makes what the control plane is reached by, in a cluster's network.
+func (b *Backend) ensureEndpoint(ctx context.Context, id identity, n *clusterNetwork, spec infrav1.DockerClusterSpec, port int) (reconciler.ClusterState, error) {
 	state := reconciler.ClusterState{FailureDomains: spec.FailureDomains, RequeueAfter: later}
-	n, err := b.ensureNetwork(ctx, id, spec.Subnet)
-	if err != nil {
-		return state, err
-	}
 	state.Endpoint = spec.ControlPlaneEndpoint
 	if spec.DisableLoadBalancer {
 		if state.Provisioned = true; state.Endpoint.Host == "" { // the first machine of the control plane will have it
-			state.Endpoint = clusterv1.APIEndpoint{Host: n.reserved().String(), Port: int32(port)}
+			state.Endpoint = clusterv1.APIEndpoint{Host: n.at(n.reserved()).first(n.families).String(), Port: int32(port)}
 		}
 		state.Conditions = []metav1.Condition{isTrue(LoadBalancerAvailableCondition, ReasonDisabled)}
 		return state, nil
 	}
 	l := b.wanted(id, n, spec, port)
+	var err error
 	if l.template, err = b.templateOf(ctx, id.namespace, spec.LoadBalancer.CustomHAProxyConfigTemplateRef.Name); err != nil {
 		return state, err
 	}

@@ -230,7 +230,7 @@ func TestBalancerComesBack(t *testing.T) {
 func leaveHalfMade(t *testing.T, b *Backend, w *world) {
 	t.Helper()
 	id := clusterIdentity(w.key(), w.infra)
-	n, err := b.ensureNetwork(t.Context(), id, "")
+	n, err := b.ensureNetwork(t.Context(), id, "", onlyIPv4)
 	if err == nil {
 		_, err = b.createBalancer(t.Context(), b.wanted(id, n, w.infra.Spec, defaultPort))
 	}

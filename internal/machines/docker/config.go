@@ -77,10 +77,11 @@ func (c Config) warnings() (list []string) {
 	return list
 }
 
-// advertised returns the host of published ports; empty if none is published.
+// advertised returns the host of published ports, an IPv6 address without brackets; empty
+// if none is published.
 func (c Config) advertised() string {
 	if c.AdvertiseHost != "" {
-		return c.AdvertiseHost
+		return strings.Trim(c.AdvertiseHost, "[]")
 	}
 	u, err := url.Parse(c.Host)
 	if err != nil || u.Scheme == "unix" {
@@ -89,7 +90,7 @@ func (c Config) advertised() string {
 	if host, _, err := net.SplitHostPort(u.Host); err == nil {
 		return host
 	}
-	return u.Host
+	return u.Hostname()
 }
 
 // options returns the options of Docker's client. It does not read the environment of

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
+	"maps"
 	"path"
 	"slices"
 	"time"
@@ -57,7 +57,7 @@ func (b *Backend) create(ctx context.Context, m machine) (reconciler.MachineStat
 	if err != nil || !done {
 		return slowly(waiting(stepCreate, ReasonPullingImage, "the engine pulls "+m.image)), err
 	}
-	if err := b.checkNodeImage(ctx, m.image); err != nil {
+	if m.entrypoint, err = b.entrypointOf(ctx, m.image); err != nil {
 		return state, err
 	}
 	unlock, err := b.locks.Take(ctx, m.cluster)
@@ -75,15 +75,17 @@ func (b *Backend) create(ctx context.Context, m machine) (reconciler.MachineStat
 			return state, err
 		}
 	}
-	id, err := b.make(ctx, m, n, addr)
+	at := n.at(addr)
+	id, err := b.make(ctx, m, n, at)
 	if err != nil {
 		return state, err
 	}
 	state.Step = stepStart
+	m.seed.NodeIPs = nodeIPs(at.labels(map[string]string{}, n.families))
 	return state, b.seedAndStart(ctx, m, id)
 }
 
-func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr netip.Addr) (string, error) {
+func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr addresses) (string, error) {
 	resources, err := m.resources()
 	if err != nil {
 		return "", err
@@ -98,17 +100,21 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 	if err != nil {
 		return "", fmt.Errorf("make volume %s-var: %w", name, err)
 	}
+	stop := "" // the image's
+	if bringsNoAgent(m.entrypoint) {
+		stop = stopSignal
+	}
 	made, err := b.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: name,
 		// With a terminal there is a /dev/console, and the engine logs its output.
-		Config: &container.Config{Image: m.image, Hostname: m.seed.Hostname, Tty: true, Env: []string{"container=docker"},
-			Labels: with(m.labels(), labelAddress, addr.String(), labelDomain, m.domain)},
+		Config: &container.Config{Image: m.image, Hostname: m.seed.Hostname, Tty: true, Env: []string{"container=docker"}, Entrypoint: m.entrypoint, StopSignal: stop,
+			Labels: with(addr.labels(m.labels(), n.families), labelDomain, m.domain)},
 		HostConfig: &container.HostConfig{
 			NetworkMode: container.NetworkMode(n.id), RestartPolicy: restart,
 			CapAdd: capabilities, SecurityOpt: security,
 			// kubelet sets sysctls; these lists would otherwise hide or protect /proc/sys.
 			MaskedPaths: []string{}, ReadonlyPaths: []string{},
-			Sysctls:      map[string]string{"net.ipv4.ip_forward": "1"},
+			Sysctls:      n.sysctls(),
 			CgroupnsMode: container.CgroupnsModePrivate,
 			Tmpfs:        map[string]string{"/run": "exec,mode=755", "/tmp": "exec,mode=1777"},
 			Mounts:       m.mounts(name + "-var"), Resources: resources, LogConfig: logConfig,
@@ -119,6 +125,16 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 		return "", b.explainConflict(ctx, name, m.cluster, fmt.Errorf("make container %s: %w", name, err))
 	}
 	return made.ID, nil
+}
+
+// sysctls returns what a machine needs to route its pods' packets. Engines switch IPv6 off
+// for the interfaces that a container makes itself, even in networks with IPv6.
+func (n *clusterNetwork) sysctls() map[string]string {
+	sysctls := map[string]string{"net.ipv4.ip_forward": "1"}
+	if n.subnet6.IsValid() {
+		maps.Copy(sysctls, map[string]string{"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.default.disable_ipv6": "0", "net.ipv6.conf.all.forwarding": "1"})
+	}
+	return sysctls
 }
 
 // mounts returns the volume and the machine's extra mounts. If a path of the host is
@@ -152,6 +168,11 @@ func (b *Backend) seedAndStart(ctx context.Context, m machine, id string) error 
 	seed, err := json.Marshal(m.seed)
 	if err != nil {
 		return err
+	}
+	if bringsNoAgent(m.entrypoint) {
+		if err := b.copyAgent(ctx, id); err != nil {
+			return err
+		}
 	}
 	folder := func(name string, mode int64) entry { return entry{name + "/", nil, mode} }
 	err = b.copyIn(ctx, id,

@@ -75,6 +75,27 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// TestPairsOfAddresses: an IPv6 address is as far from the beginning of its subnet as the
+// IPv4 address that it belongs to, and leads back to it; others belong to none.
+func TestPairsOfAddresses(t *testing.T) {
+	n := &clusterNetwork{subnet: netip.MustParsePrefix("172.17.4.0/22"), subnet6: netip.MustParsePrefix("fd12:3456:789a:1::/64")}
+	for v4, v6 := range map[string]string{"172.17.4.2": "fd12:3456:789a:1::2", "172.17.7.254": "fd12:3456:789a:1::3fe"} {
+		pair := n.at(netip.MustParseAddr(v4))
+		if pair.v6.String() != v6 || n.beside(pair.v6) != pair.v4 {
+			t.Errorf("%s: %v, and back %s; want %s", v4, pair, n.beside(pair.v6), v6)
+		}
+	}
+	for _, other := range []string{"fd12:3456:789a:2::2", "fd12:3456:789a:1:8000::2", "172.17.4.2"} {
+		if back := n.beside(netip.MustParseAddr(other)); back.IsValid() {
+			t.Errorf("%s belongs to %s", other, back)
+		}
+	}
+	n.subnet6 = netip.Prefix{}
+	if pair := n.at(netip.MustParseAddr("172.17.4.2")); pair.v6.IsValid() || len(nodeIPs(pair.labels(map[string]string{}, onlyIPv4))) > 0 {
+		t.Errorf("without IPv6: %v", pair)
+	}
+}
+
 func TestClassify(t *testing.T) {
 	for text, want := range map[string]struct {
 		class  error
@@ -163,25 +184,40 @@ func TestLoadBalancerImage(t *testing.T) {
 
 // TestEndpoints: what was promised is what is made again.
 func TestEndpoints(t *testing.T) {
-	n := &clusterNetwork{id: "n", subnet: netip.MustParsePrefix("10.0.0.0/24"), gateway: netip.MustParseAddr("10.0.0.1")}
+	n := &clusterNetwork{id: "n", subnet: netip.MustParsePrefix("10.0.0.0/24"), gateway: netip.MustParseAddr("10.0.0.1"), families: onlyIPv4}
+	six := &clusterNetwork{id: "six", subnet: n.subnet, gateway: n.gateway, subnet6: netip.MustParsePrefix("fd00::/64"), gateway6: netip.MustParseAddr("fd00::1"), families: firstIPv6}
+	four := *six
+	four.families = firstIPv4
 	at := func(host string, port int32) (spec infrav1.DockerClusterSpec) {
 		spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: host, Port: port}
 		return spec
 	}
+	pair := func(v4, v6 string) (a addresses) {
+		if a.v4 = netip.MustParseAddr(v4); v6 != "" {
+			a.v6 = netip.MustParseAddr(v6)
+		}
+		return a
+	}
 	for _, row := range []struct {
 		advertise string
+		net       *clusterNetwork
 		spec      infrav1.DockerClusterSpec
 		want      balancer
 	}{
-		{"", at("", 0), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostIP: n.gateway}},
-		{"", at("10.0.0.1", 32000), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostPort: 32000, hostIP: n.gateway}},
-		{"", at("10.0.0.7", 443), balancer{port: 443, addr: netip.MustParseAddr("10.0.0.7")}},
-		{"", at("my.host", 7000), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostPort: 7000}},
-		{"h", at("", 0), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true}},
-		{"h", at("h", 32000), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostPort: 32000}},
+		{"", n, at("", 0), balancer{port: 6443, addr: pair("10.0.0.2", ""), publish: true, hostIP: n.gateway}},
+		{"", n, at("10.0.0.1", 32000), balancer{port: 6443, addr: pair("10.0.0.2", ""), publish: true, hostPort: 32000, hostIP: n.gateway}},
+		{"", n, at("10.0.0.7", 443), balancer{port: 443, addr: pair("10.0.0.7", "")}},
+		{"", n, at("my.host", 7000), balancer{port: 6443, addr: pair("10.0.0.2", ""), publish: true, hostPort: 7000}},
+		{"h", n, at("", 0), balancer{port: 6443, addr: pair("10.0.0.2", ""), publish: true}},
+		{"h", n, at("h", 32000), balancer{port: 6443, addr: pair("10.0.0.2", ""), publish: true, hostPort: 32000}},
+		{"", six, at("", 0), balancer{port: 6443, addr: pair("10.0.0.2", "fd00::2"), publish: true, hostIP: six.gateway6}},
+		{"", six, at("fd00::1", 32000), balancer{port: 6443, addr: pair("10.0.0.2", "fd00::2"), publish: true, hostPort: 32000, hostIP: six.gateway6}},
+		{"", six, at("fd00::face:1:7", 443), balancer{port: 443, addr: pair("10.0.0.2", "fd00::face:1:7")}},
+		{"", &four, at("", 0), balancer{port: 6443, addr: pair("10.0.0.2", "fd00::2"), publish: true, hostIP: n.gateway}},
+		{"[fd01::9]", six, at("fd01::9", 32000), balancer{port: 6443, addr: pair("10.0.0.2", "fd00::2"), publish: true, hostPort: 32000}},
 	} {
 		b := &Backend{cfg: Config{AdvertiseHost: row.advertise, Host: defaults.Host}}
-		got := b.wanted(identity{}, n, row.spec, 6443)
+		got := b.wanted(identity{}, row.net, row.spec, 6443)
 		if got.port != row.want.port || got.addr != row.want.addr || got.publish != row.want.publish || got.hostIP != row.want.hostIP || got.hostPort != row.want.hostPort {
 			t.Errorf("%q %v: %+v", row.advertise, row.spec.ControlPlaneEndpoint, got)
 		}

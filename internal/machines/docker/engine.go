@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -30,6 +31,9 @@ type Backend struct {
 	// its addresses, or its load balancer is changed.
 	locks keylock.Locks
 	tasks *tasks
+	// nodeAgent is the program that is copied into machines whose image has no node agent:
+	// the manager's own, which knows by its name there what it is to be.
+	nodeAgent string
 
 	// Templates, if any, reads those of load balancers.
 	Templates TemplateReader
@@ -50,7 +54,11 @@ func New(cfg Config, log *slog.Logger) (*Backend, error) {
 	for _, warning := range cfg.warnings() {
 		log.Warn(warning)
 	}
-	return &Backend{cfg: cfg, engine: engine, log: log, tasks: newTasks()}, nil
+	own, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{cfg: cfg, engine: engine, log: log, tasks: newTasks(), nodeAgent: own}, nil
 }
 
 // Close ends what goes on in the background, and connections.

@@ -63,6 +63,9 @@ func because(reason string, class error, format string, args ...any) error {
 // noSubnet is what to do when the engine has no pool of addresses left.
 const noSubnet = "the engine has given all its pools of addresses to networks: set spec.subnet of the cluster, remove networks that nobody needs (docker network prune), or give the engine more pools (default-address-pools in its daemon.json)"
 
+// noIPv6 is what to do when the engine cannot make a network with IPv6.
+const noIPv6 = "give its host's kernel IPv6 (no ipv6.disable=1 on its command line, and the module ipv6), or name IPv4 ranges in the Cluster's clusterNetwork"
+
 // symptoms are messages of engines for errors without a code.
 var symptoms = []struct {
 	text, reason string

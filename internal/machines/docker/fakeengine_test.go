@@ -47,7 +47,9 @@ type fakeNetwork struct {
 	ID     string `json:"Id"`
 	Name   string
 	Labels map[string]string
-	IPAM   struct {
+	// EnableIPv6 is as it was asked for.
+	EnableIPv6 bool
+	IPAM       struct {
 		Config []fakeSubnet
 	}
 }

@@ -143,7 +143,7 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		theirs, err := d.Client.ContainerCreate(t.Context(), client.ContainerCreateOptions{
-			Config: &container.Config{Image: nodeImage}, HostConfig: &container.HostConfig{NetworkMode: container.NetworkMode(n.id)}, NetworkingConfig: n.endpoint(addr),
+			Config: &container.Config{Image: nodeImage}, HostConfig: &container.HostConfig{NetworkMode: container.NetworkMode(n.id)}, NetworkingConfig: n.endpoint(n.at(addr)),
 		})
 		if err == nil {
 			_, err = d.Client.ContainerStart(t.Context(), theirs.ID, client.ContainerStartOptions{})

@@ -71,4 +71,11 @@ func TestHAProxy(t *testing.T) {
 	})
 	deleteMachine(t, b, second)
 	w.deleteCluster(t, b)
+
+	six := newWorld("default", "six").withRanges("fd00:10:244::/48", "fd00:10:96::/108")
+	six.infra.Spec.LoadBalancer = w.infra.Spec.LoadBalancer
+	six.ensureCluster(t, b)
+	six.ensure(t, b, six.add("cp-6", true))
+	answers(t, endpointOf(six), "cp-6")
+	six.deleteCluster(t, b)
 }

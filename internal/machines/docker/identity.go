@@ -22,6 +22,12 @@ const (
 	labelDomain    = labelPrefix + "failure-domain"
 	labelAddress   = labelPrefix + "address"
 	labelPort      = labelPrefix + "port"
+	// labelAddress6 is the IPv6 address beside labelAddress. labelNodeIPs has those that a
+	// machine's Node is to have, separated by commas, if its cluster has IPv6.
+	labelAddress6 = labelPrefix + "address-ipv6"
+	labelNodeIPs  = labelPrefix + "node-ips"
+	// labelFamilies are a network's address families; without it there is IPv4 alone.
+	labelFamilies = labelPrefix + "families"
 	// labelSpec identifies the wanted configuration of a load balancer, and
 	// labelPinned a network whose subnet is final.
 	labelSpec   = labelPrefix + "spec"

@@ -55,10 +55,12 @@ const providerPrefix = "docker:////"
 // machine is a wanted machine.
 type machine struct {
 	identity
-	spec   infrav1.DockerMachineSpec
-	image  string
-	domain string
-	port   int
+	spec  infrav1.DockerMachineSpec
+	image string
+	// entrypoint takes the place of the image's own; nil leaves that.
+	entrypoint []string
+	domain     string
+	port       int
 	// balanced says that the cluster has a load balancer.
 	balanced bool
 	seed     nodeagent.Seed
@@ -174,6 +176,7 @@ func (m machine) pace(c *container.InspectResponse, now time.Time) time.Duration
 
 func (b *Backend) start(ctx context.Context, m machine, c *container.InspectResponse) (reconciler.MachineState, error) {
 	state := waiting(stepStart, ReasonWaitingForContainer, "the container is started")
+	m.seed.NodeIPs, m.entrypoint = nodeIPs(c.Config.Labels), c.Config.Entrypoint
 	err := b.seedAndStart(ctx, m, c.ID)
 	if known := classify(err); known != nil && reasonIs(known, ReasonAddressTaken, ReasonMountMissing, ReasonStartInterrupted) {
 		// It has never run: one with another address, other mounts, or another id
@@ -278,7 +281,7 @@ func unhealthyReason(s *container.State) (reason, message string) {
 
 func addressesOf(c *container.InspectResponse) []clusterv1.MachineAddress {
 	list := []clusterv1.MachineAddress{{Type: clusterv1.MachineHostName, Address: c.Config.Hostname}}
-	if addr := c.Config.Labels[labelAddress]; addr != "" {
+	for _, addr := range addressesIn(c.Config.Labels) {
 		list = append(list, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: addr},
 			clusterv1.MachineAddress{Type: clusterv1.MachineExternalIP, Address: addr})
 	}

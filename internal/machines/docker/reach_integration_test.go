@@ -8,10 +8,12 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
 
 	"github.com/outrigger/outrigger/test/dockerd"
@@ -25,37 +27,35 @@ func TestReachedFromAnotherNetwork(t *testing.T) {
 	d := dockerd.StartDaemon(t, dockerd.Options{Filter: true})
 	importImages(t, d.Engine)
 	b := open(t, testConfig(d.Engine))
-	w := newWorld("default", "reach")
-	w.ensureCluster(t, b)
-	w.ensure(t, b, w.add("cp", true))
-	answers(t, endpointOf(w), "cp") // from the host
-
-	kind, err := d.Client.NetworkCreate(t.Context(), "kind", client.NetworkCreateOptions{Driver: "bridge"})
+	yes := true
+	kind, err := d.Client.NetworkCreate(t.Context(), "kind", client.NetworkCreateOptions{Driver: "bridge", EnableIPv6: &yes,
+		IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix("fc00:f853:ccd:e793::/64")}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := b.network(t.Context(), w.key())
-	if err != nil {
-		t.Fatal(err)
+	for _, w := range []*world{newWorld("default", "reach"), newWorld("default", "reach6").withRanges("fd00:10:244::/48", "fd00:10:96::/108")} {
+		w.ensureCluster(t, b)
+		w.ensure(t, b, w.add("cp", true))
+		answers(t, endpointOf(w), "cp") // from the host
+		own, err := b.network(t.Context(), w.key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ask(t, d.Engine, kind.ID, endpointOf(w)); got != "cp" {
+			t.Errorf("from another network of the engine %s answers %q", endpointOf(w), got)
+		}
+		if got := ask(t, d.Engine, own.id, endpointOf(w)); got != "cp" {
+			t.Errorf("from the cluster's own network %s answers %q", endpointOf(w), got)
+		}
+		inside := net.JoinHostPort(own.at(own.reserved()).first(own.families).String(), fmt.Sprint(defaultPort))
+		if got := ask(t, d.Engine, own.id, inside); got != "cp" {
+			t.Errorf("from the cluster's own network %s answers %q", inside, got)
+		}
+		if got := ask(t, d.Engine, kind.ID, inside); got == "cp" {
+			t.Errorf("the engine does not keep its networks apart: this test proves nothing of %s", inside)
+		}
+		w.deleteCluster(t, b)
 	}
-	from := func(network, address string) string {
-		t.Helper()
-		return ask(t, d.Engine, network, address)
-	}
-	if got := from(kind.ID, endpointOf(w)); got != "cp" {
-		t.Errorf("from another network of the engine %s answers %q", endpointOf(w), got)
-	}
-	if got := from(own.id, endpointOf(w)); got != "cp" {
-		t.Errorf("from the cluster's own network %s answers %q", endpointOf(w), got)
-	}
-	inside := fmt.Sprintf("%s:%d", own.reserved(), defaultPort)
-	if got := from(own.id, inside); got != "cp" {
-		t.Errorf("from the cluster's own network %s answers %q", inside, got)
-	}
-	if got := from(kind.ID, inside); got == "cp" {
-		t.Error("the engine does not keep its networks apart: this test proves nothing")
-	}
-	w.deleteCluster(t, b)
 }
 
 // ask returns what an address answers over HTTP to a container in a network, or why it

@@ -109,6 +109,13 @@ func newWorld(namespace, name string) *world {
 	return &world{cluster: cluster, infra: infra, machines: map[string]*reconciler.MachineScope{}}
 }
 
+// withRanges gives the cluster ranges of pods and Services, separated by spaces.
+func (w *world) withRanges(pods, services string) *world {
+	ranges := &w.cluster.Spec.ClusterNetwork
+	ranges.Pods.CIDRBlocks, ranges.Services.CIDRBlocks = strings.Fields(pods), strings.Fields(services)
+	return w
+}
+
 func (w *world) key() string { return "key-of-" + w.infra.Namespace + "-" + w.infra.Name }
 
 func (w *world) clusterScope() *reconciler.ClusterScope {

@@ -4,6 +4,7 @@ package docker
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -37,7 +38,7 @@ func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted str
 	if err != nil {
 		return subnet, pool, fmt.Errorf("list networks: %w", err)
 	}
-	taken := subnetsOf(networks.Items)
+	taken := subnetsOf(networks.Items, netip.Addr.Is4)
 	for _, n := range networks.Items {
 		if pool := poolIn(n.Labels); pool.IsValid() {
 			if subnet, ok := partOf(pool, taken); ok {
@@ -52,11 +53,36 @@ func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted str
 	return subnet, pool, nil
 }
 
-// subnetsOf returns the IPv4 subnets of networks.
-func subnetsOf(networks []network.Summary) (taken []netip.Prefix) {
+// subnet6Tries is how many subnets chooseSubnet6 tries. By chance not even one is taken, but
+// somebody may have given a network a large part of fd00::/8.
+const subnet6Tries = 100
+
+// chooseSubnet6 returns an IPv6 subnet of unique local addresses (RFC 4193) that no network
+// of the engine has. Engines up to version 26 have no pools of their own for IPv6. The global
+// and the subnet ID are a hash of the cluster's key, so that two managers choose the same.
+func (b *Backend) chooseSubnet6(ctx context.Context, cluster identity) (netip.Prefix, error) {
+	networks, err := b.engine.NetworkList(ctx, client.NetworkListOptions{})
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("list networks: %w", err)
+	}
+	taken := subnetsOf(networks.Items, netip.Addr.Is6)
+	for try := range subnet6Tries {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", cluster.key, try))
+		bytes := [16]byte{0xfd}
+		copy(bytes[1:8], sum[:])
+		if subnet := netip.PrefixFrom(netip.AddrFrom16(bytes), 64); !slices.ContainsFunc(taken, subnet.Overlaps) {
+			return subnet, nil
+		}
+	}
+	return netip.Prefix{}, because(ReasonNoSubnet, provider.ErrUnavailable,
+		"other networks of the engine have the IPv6 range of local addresses fd00::/8: remove those that nobody needs, or give them smaller subnets (/64)")
+}
+
+// subnetsOf returns the subnets of networks that are of a family.
+func subnetsOf(networks []network.Summary, ofFamily func(netip.Addr) bool) (taken []netip.Prefix) {
 	for _, n := range networks {
 		for _, c := range n.IPAM.Config {
-			if c.Subnet.Addr().Is4() {
+			if ofFamily(c.Subnet.Addr()) {
 				taken = append(taken, c.Subnet)
 			}
 		}
@@ -79,11 +105,11 @@ func partOf(pool netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
 
 // after returns the prefix of the same size that follows; it is invalid after the last.
 func after(p netip.Prefix) netip.Prefix {
-	bytes := p.Addr().As4()
-	at := uint64(binary.BigEndian.Uint32(bytes[:])) + 1<<(32-p.Bits())
+	at := uint64(number(p.Addr())) + 1<<(32-p.Bits())
 	if at > math.MaxUint32 {
 		return netip.Prefix{}
 	}
+	var bytes [4]byte
 	binary.BigEndian.PutUint32(bytes[:], uint32(at))
 	return netip.PrefixFrom(netip.AddrFrom4(bytes), p.Bits())
 }

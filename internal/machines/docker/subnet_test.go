@@ -23,7 +23,7 @@ func TestManyClusters(t *testing.T) {
 	const room = 16 + 4
 	ensure := func(i int) (*clusterNetwork, error) {
 		key := fmt.Sprint("cluster-", i)
-		return b.ensureNetwork(t.Context(), identity{key: key, cluster: key, namespace: "ns", name: key}, "")
+		return b.ensureNetwork(t.Context(), identity{key: key, cluster: key, namespace: "ns", name: key}, "", onlyIPv4)
 	}
 	var all sync.WaitGroup
 	for i := range room {
@@ -83,5 +83,39 @@ func TestSubnetInPools(t *testing.T) {
 		if ok != (row.want != "") || ok && got.String() != row.want {
 			t.Errorf("%s without %v: %s, want %q", row.pool, row.taken, got, row.want)
 		}
+	}
+}
+
+// TestSubnetsOfIPv6: a cluster has a subnet of unique local addresses that no other network
+// has. It is the same for two managers, and another where somebody has taken it.
+func TestSubnetsOfIPv6(t *testing.T) {
+	e, b := newFakeEngine(t, Config{})
+	choose := func(key string) netip.Prefix {
+		t.Helper()
+		n, err := b.ensureNetwork(t.Context(), identity{key: key, cluster: key, namespace: "ns", name: key}, "", firstIPv4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.subnet6
+	}
+	first := choose("a")
+	if local := netip.MustParsePrefix("fd00::/8"); !local.Contains(first.Addr()) || first.Bits() != 64 || first.Overlaps(choose("b")) {
+		t.Errorf("subnet %s", first)
+	}
+	clear(e.networks)
+	if again := choose("a"); again != first {
+		t.Errorf("%s, and again %s", first, again)
+	}
+	clear(e.networks)
+	e.networks["other"] = &fakeNetwork{ID: "other", EnableIPv6: true}
+	e.networks["other"].IPAM.Config = []fakeSubnet{{Subnet: "10.0.0.0/24"}, {Subnet: netip.PrefixFrom(first.Addr(), 48).Masked().String()}}
+	if other := choose("a"); other.Overlaps(netip.PrefixFrom(first.Addr(), 48).Masked()) {
+		t.Errorf("%s overlaps what is taken", other)
+	}
+	clear(e.networks)
+	e.networks["other"] = &fakeNetwork{ID: "other", EnableIPv6: true}
+	e.networks["other"].IPAM.Config = []fakeSubnet{{Subnet: "10.0.0.0/24"}, {Subnet: "fd00::/8"}}
+	if _, err := b.ensureNetwork(t.Context(), identity{key: "a", cluster: "a"}, "", firstIPv4); !reasonIs(err, ReasonNoSubnet) || len(e.networks) != 1 {
+		t.Errorf("everything is taken: %v, %d networks", err, len(e.networks))
 	}
 }

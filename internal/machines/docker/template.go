@@ -63,7 +63,7 @@ func rendered(text string, c loadbalancer.Config, target int) ([]byte, error) {
 	}
 	out := &bounded{left: maxConfig}
 	err = parsed.Execute(out, map[string]any{
-		"FrontendControlPlanePort": strconv.Itoa(c.Port), "BackendControlPlanePort": strconv.Itoa(target), "BackendServers": servers, "IPv6": false,
+		"FrontendControlPlanePort": strconv.Itoa(c.Port), "BackendControlPlanePort": strconv.Itoa(target), "BackendServers": servers, "IPv6": c.IPv6,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)

@@ -93,3 +93,18 @@ func TestTemplateOfTheLoadBalancer(t *testing.T) {
 		t.Error("what is right again is refused")
 	}
 }
+
+// TestTemplateWithIPv6: .IPv6 is true where the endpoint is an IPv6 address, as in Cluster
+// API's own Docker provider, and addresses are in brackets where a port follows.
+func TestTemplateWithIPv6(t *testing.T) {
+	c := loadbalancer.Config{Port: 6443, IPv6: true, Backends: []loadbalancer.Backend{{Name: "cp-1", Host: "fd00::a", Port: 6443}}}
+	text, err := rendered(haproxyTemplate, c, 6443)
+	if err != nil || !strings.Contains(string(text), "  bind :::6443\n") || !strings.Contains(string(text), "server cp-1 [fd00::a]:6443 weight 100 check") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if c.IPv6 = false; err == nil {
+		if text, err = rendered(haproxyTemplate, c, 6443); err != nil || strings.Contains(string(text), ":::") {
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+}

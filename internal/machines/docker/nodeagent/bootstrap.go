@@ -67,6 +67,7 @@ func (a *Agent) Bootstrap(ctx context.Context) (State, error) {
 	}
 	a.Secrets.learn(plan)
 	plan.leaveOutUnfit()
+	plan.leaveOutConntrack()
 	steps := a.steps(plan, seed)
 	state.Ignored, state.Total = plan.Ignored, len(steps)
 	if err := a.awaitNeeds(ctx); err != nil {

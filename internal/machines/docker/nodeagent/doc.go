@@ -36,6 +36,10 @@ const ConfigDir = "/etc/node-agent"
 // to have: kubelet's may give it as --provider-id.
 const ProviderIDVariable = "NODE_PROVIDER_ID"
 
+// NodeIPsVariable is what services find the Node's addresses in, separated by commas: kubelet's
+// may give them as --node-ip. Empty leaves that to kubelet.
+const NodeIPsVariable = "NODE_IPS"
+
 // Formats of bootstrap data.
 const (
 	FormatCloudConfig = "cloud-config"
@@ -50,6 +54,8 @@ type Seed struct {
 	Hostname   string `json:"hostname"`
 	InstanceID string `json:"instanceID"`
 	ProviderID string `json:"providerID"`
+	// NodeIPs are the addresses that the machine's Node is to have, at most one of each family.
+	NodeIPs []string `json:"nodeIPs,omitempty"`
 	// Images is how many files are coming into ImagesDir: 0.tar, 1.tar and so
 	// on, each complete when there is a 0.ready beside it.
 	Images int `json:"images,omitempty"`

@@ -34,9 +34,12 @@ func Main(args []string) int {
 		return work(mode, log)
 	case len(args) == 0 && os.Getpid() == 1:
 		return first(log)
+	case len(args) > 1 && args[0] == HandOver:
+		return handOver(args[1:], log)
 	}
 	fmt.Fprint(os.Stderr, "usage: node-agent            as the first process of a container: everything\n"+
-		"       node-agent run        services and bootstrap\n       node-agent bootstrap  the bootstrap alone\n")
+		"       node-agent run        services and bootstrap\n       node-agent bootstrap  the bootstrap alone\n"+
+		"       node-agent exec PROGRAM [ARGUMENT...]  as the first process, of an image with systemd: the image's own first process\n")
 	return 2
 }
 
@@ -108,7 +111,7 @@ func first(log *slog.Logger) int {
 	} else {
 		errs = append(errs, keepPrivate(settings.Private)...)
 	}
-	for _, err := range errs {
+	if err := errors.Join(errs...); err != nil {
 		log.Warn("the container's mounts stay as they are", "error", err)
 	}
 	cmd := exec.Command("/proc/self/exe", "run")

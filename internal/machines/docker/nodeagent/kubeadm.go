@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // unfit are checks of kubeadm that fail in a container and say nothing about it: the
@@ -25,6 +26,24 @@ func (p *Plan) leaveOutUnfit() {
 			p.Commands[i] = slices.Insert(slices.Clone(argv), 2, unfit)
 		case len(argv) == 3 && argv[0] == "/bin/sh" && argv[1] == "-c":
 			p.Commands[i] = []string{argv[0], argv[1], kubeadmCall.ReplaceAllString(argv[2], "${1}kubeadm $2 "+unfit)}
+		}
+	}
+}
+
+// leaveConntrack keeps kube-proxy from setting the size of the table of connections: it is the
+// host's, and no container may. kubeadm's configuration may say otherwise.
+const leaveConntrack = `---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+conntrack: {maxPerCore: 0, min: 0}
+`
+
+// leaveOutConntrack adds that to a file of kubeadm's configuration.
+func (p *Plan) leaveOutConntrack() {
+	for i, f := range p.Files {
+		text := string(f.Content)
+		if strings.Contains(text, "\nkind: ClusterConfiguration\n") && !strings.Contains(text, "kind: KubeProxyConfiguration") {
+			p.Files[i].Content = []byte(strings.TrimSuffix(text, "\n") + "\n" + leaveConntrack)
 		}
 	}
 }

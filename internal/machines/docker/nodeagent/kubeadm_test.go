@@ -37,20 +37,38 @@ runcmd:
 	}
 }
 
-// TestServicesKnowTheMachine: services learn the providerID that the machine's Node is to
-// have, which a template then need not give kubelet.
+// TestConntrackIsLeftAlone: kubeadm's configuration keeps kube-proxy from what no container may,
+// unless it says something about kube-proxy itself. Other files stay as they are.
+func TestConntrackIsLeftAlone(t *testing.T) {
+	const kubeadm = "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nclusterName: x\n"
+	for text, want := range map[string]string{
+		kubeadm: kubeadm + leaveConntrack,
+		kubeadm + "---\nkind: KubeProxyConfiguration\nmode: nftables\n": kubeadm + "---\nkind: KubeProxyConfiguration\nmode: nftables\n",
+		"# kind: ClusterConfiguration\n":                                "# kind: ClusterConfiguration\n",
+	} {
+		p := &Plan{Files: []File{{Path: "/run/kubeadm/kubeadm.yaml", Content: []byte(text)}}}
+		p.leaveOutConntrack()
+		if got := string(p.Files[0].Content); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestServicesKnowTheMachine: services learn the providerID and the addresses that the
+// machine's Node is to have, which a template then need not give kubelet.
 func TestServicesKnowTheMachine(t *testing.T) {
 	m := newMachine(t)
 	var out bytes.Buffer
 	m.Output = &out
-	if err := m.serve(t.Context(), Service{Command: []string{"/bin/sh", "-c", "echo id=$NODE_PROVIDER_ID"}}); err != nil {
+	tell := Service{Command: []string{"/bin/sh", "-c", "echo id=$NODE_PROVIDER_ID ips=$NODE_IPS"}}
+	if err := m.serve(t.Context(), tell); err != nil {
 		t.Fatal(err)
 	}
-	m.seed(t, Seed{ProviderID: "docker:////m-1"}, config)
-	if err := m.serve(t.Context(), Service{Command: []string{"/bin/sh", "-c", "echo id=$NODE_PROVIDER_ID"}}); err != nil {
+	m.seed(t, Seed{ProviderID: "docker:////m-1", NodeIPs: []string{"fd00::1", "10.0.0.1"}}, config)
+	if err := m.serve(t.Context(), tell); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Fields(out.String()); !cmp.Equal(got, []string{"id=", "id=docker:////m-1"}) {
+	if got := strings.Fields(out.String()); !cmp.Equal(got, []string{"id=", "ips=", "id=docker:////m-1", "ips=fd00::1,10.0.0.1"}) {
 		t.Errorf("%q", got)
 	}
 }

@@ -17,16 +17,25 @@ import (
 // the cgroups and hand mounts on to containers. In a container without
 // SYS_ADMIN nobody needs that, and it is not an error.
 func prepareMounts() []error {
+	errs, allowed := makeWritable()
+	if !allowed {
+		return errs
+	}
+	return append(errs, delegate("/sys/fs/cgroup"))
+}
+
+// makeWritable is that part of it which a machine with systemd needs, too. It reports
+// whether the container may do that.
+func makeWritable() (errs []error, allowed bool) {
 	table, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
-		return []error{err}
+		return []error{err}, false
 	}
-	var errs []error
 	for _, at := range append(cgroupMounts(string(table)), "/sys") {
 		err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND, "")
 		switch {
 		case err == unix.EPERM:
-			return nil
+			return nil, false
 		case err != nil:
 			errs = append(errs, fmt.Errorf("make %s writable: %w", at, err))
 		}
@@ -34,10 +43,7 @@ func prepareMounts() []error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		errs = append(errs, fmt.Errorf("share mounts: %w", err))
 	}
-	if err := delegate("/sys/fs/cgroup"); err != nil {
-		errs = append(errs, err)
-	}
-	return errs
+	return errs, true
 }
 
 // delegate lets kubelet give resources to groups below a container's own. In

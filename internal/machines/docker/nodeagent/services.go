@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -104,7 +105,7 @@ func (a *Agent) serve(ctx context.Context, s Service) error {
 	cmd.Dir = "/"
 	var seed Seed
 	_ = statefile.Read(inDir(a.Root, SeedFile), &seed) // there may be none yet
-	cmd.Env = append(os.Environ(), ProviderIDVariable+"="+seed.ProviderID)
+	cmd.Env = append(os.Environ(), ProviderIDVariable+"="+seed.ProviderID, NodeIPsVariable+"="+strings.Join(seed.NodeIPs, ","))
 	cmd.Stdout, cmd.Stderr = a.Output, a.Output
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = serviceStop
