@@ -23,41 +23,62 @@ func addFlavors(t *testing.T, folder string) {
 		t.Fatalf("found %d flavors: %v", len(files), err)
 	}
 	for _, file := range files {
-		addFlavor(t, folder, strings.TrimSuffix(filepath.Base(file), ".yaml"), readText(t, file))
+		writeText(t, filepath.Join(folder, filepath.Base(file)), readText(t, file))
 	}
-	of := func(name string) string { return readText(t, filepath.Join(folder, name+".yaml")) }
-	plain, class, byClass := of("cluster-template-outrigger"), of("clusterclass-outrigger"), of("cluster-template-outrigger-topology")
-	addFlavor(t, folder, "md-remediation", plain+"\n---\n"+healthCheck)
+	plain := readText(t, filepath.Join(folder, "cluster-template-outrigger.yaml"))
+	addFlavor(t, folder, "md-remediation", plain+"---\n"+healthCheck)
 	addFlavor(t, folder, "taints", changed(t, plain,
 		"  machineTemplate:\n    spec:\n", "$0      taints: "+machineTaints+"\n",
 		"  template:\n    spec:\n      clusterName:.*\n", "$0      taints: "+machineTaints+"\n"))
-	upgraded := changed(t, byClass, "( +)memory: .*\n", "$0${1}image: node-VERSION\n")
+	upgraded := changed(t, readText(t, filepath.Join(folder, "cluster-template-outrigger-topology.yaml")), "( +)memory: .*\n", "$0${1}image: node-VERSION\n")
 	addFlavor(t, folder, "upgrade", upgraded)
-	addFlavor(t, folder, "scale-in", upgraded+"\n---\n"+changed(t, class,
-		"( +)kubeadmConfigSpec:\n", "${1}rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0}}}\n$0"))
-	addFlavor(t, folder, "rollout", rollout(t, class, byClass))
+	addClass(t, folder, "scale-in", upgraded, "( +)kubeadmConfigSpec:\n", "${1}rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0}}}\n$0")
+	addRollout(t, folder)
 }
 
-// rollout is our class and a cluster of it with Machine taints, and with labels and
+// addDockerFlavors adds those for Docker machines.
+func addDockerFlavors(t *testing.T, folder string) {
+	t.Helper()
+	plain := readText(t, filepath.Join(folder, "cluster-template.yaml"))
+	addFlavor(t, folder, "kcp-remediation", changed(t, plain, "  kubeadmConfigSpec:\n", "$0"+waitForSignal)+"---\n"+controlPlaneCheck)
+	// Ignition has no Jinja: nodes have the names of their machines anyway, and the image's
+	// kubelet its providerID.
+	addFlavor(t, folder, "ignition", changed(t, plain,
+		" +(name: '\\{\\{|kubeletExtraArgs:|- \\{name: provider-id).*\n", "",
+		"  kubeadmConfigSpec:\n", "$0    format: ignition\n",
+		"\n  template:\n    spec:\n      joinConfiguration:\n", "\n  template:\n    spec:\n"+ignition+"      joinConfiguration:\n"))
+}
+
+// addRollout adds a class and a cluster of it with Machine taints, and with labels and
 // annotations wherever there may be some, so that it is seen which go where.
-func rollout(t *testing.T, class, cluster string) string {
+func addRollout(t *testing.T, folder string) {
 	t.Helper()
 	marks := func(of string) string {
 		return "metadata: {labels: {label-of-" + of + ": yes-it-is}, annotations: {annotation-of-" + of + ": yes-it-is}}\n"
 	}
 	onNodes := func(of string) string {
-		label, node := "label-of-"+of, of+".node.cluster.x-k8s.io/mark"
-		return "metadata: {labels: {" + label + ": yes-it-is, " + node + ": label}, annotations: {" + node + ": annotation}}\n"
+		node := of + ".node.cluster.x-k8s.io/mark"
+		return "metadata: {labels: {label-of-" + of + ": yes-it-is, " + node + ": label}, annotations: {" + node + ": annotation}}\n"
 	}
-	return changed(t, class,
+	cluster := changed(t, readText(t, filepath.Join(folder, "cluster-template-outrigger-topology.yaml")),
+		"    controlPlane:\n", "$0      "+onNodes("control-plane")+"      taints: "+machineTaints+"\n",
+		"( +)name: md-0\n", "$0${1}"+onNodes("worker")+"${1}minReadySeconds: 5\n${1}taints: "+machineTaints+"\n")
+	addClass(t, folder, "rollout", cluster,
 		"  controlPlane:\n", "$0    "+marks("class-control-plane"),
 		"( +)- class: default-worker\n", "$0${1}  "+marks("class-worker")+"${1}  healthCheck: "+unhealthy+"\n",
 		"metadata: {name: (outrigger-[a-z-]+)}\n", "metadata: {name: $1, labels: {label-of-template: $1}, annotations: {annotation-of-template: $1}}\n",
 		"\nspec:\n  template:\n", "$0    "+marks("template-of-template"),
-		"( +)kubeadmConfigSpec:\n", "${1}machineTemplate: {"+strings.TrimSpace(marks("machine-template"))+"}\n$0") +
-		"\n---\n" + changed(t, cluster,
-		"    controlPlane:\n", "$0      "+onNodes("control-plane")+"      taints: "+machineTaints+"\n",
-		"( +)name: md-0\n", "$0${1}"+onNodes("worker")+"${1}minReadySeconds: 5\n${1}taints: "+machineTaints+"\n")
+		"( +)kubeadmConfigSpec:\n", "${1}machineTemplate: {"+strings.TrimSpace(marks("machine-template"))+"}\n$0")
+}
+
+// addClass adds a flavor whose cluster is of a class of the same name: the release's,
+// changed.
+func addClass(t *testing.T, folder, name, cluster string, pairs ...string) {
+	t.Helper()
+	class := readText(t, filepath.Join(folder, "clusterclass-outrigger.yaml"))
+	class = changed(t, class, append(pairs, "kind: ClusterClass\nmetadata: {name: outrigger}", "kind: ClusterClass\nmetadata: {name: "+name+"}")...)
+	writeText(t, filepath.Join(folder, "clusterclass-"+name+".yaml"), class)
+	addFlavor(t, folder, name, changed(t, cluster, "name: outrigger\n", "name: "+name+"\n"))
 }
 
 // changed returns a text with pairs of an expression and its replacement applied to it,
@@ -85,7 +106,12 @@ func readText(t *testing.T, file string) string {
 
 func addFlavor(t *testing.T, folder, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(folder, "cluster-template-"+name+".yaml"), []byte(text), 0o600); err != nil {
+	writeText(t, filepath.Join(folder, "cluster-template-"+name+".yaml"), text)
+}
+
+func writeText(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -107,3 +133,36 @@ const (
 		"{key: pre-existing-always-taint, value: always-value, effect: PreferNoSchedule, propagation: Always}]"
 	unhealthy = `{checks: {unhealthyNodeConditions: [{type: Ready, status: Unknown, timeoutSeconds: 300}, {type: Ready, status: "False", timeoutSeconds: 300}]}}`
 )
+
+// waitForSignal has a machine wait for the signal of a ConfigMap in the management cluster
+// before it runs kubeadm, and acknowledge it. Its account may not watch.
+const waitForSignal = `    preKubeadmCommands:
+      - |
+        management() {
+          kubectl --server=${SERVER} --token=${TOKEN} --insecure-skip-tls-verify --namespace=${NAMESPACE} "$@"
+        }
+        until management get configmap mhc-test --output='jsonpath={.data.signal}' | grep -qx pass; do sleep 1; done
+        management patch configmap mhc-test --patch='{"data": {"signal": "ack-pass"}}'
+`
+
+const controlPlaneCheck = `apiVersion: cluster.x-k8s.io/v1beta2
+kind: MachineHealthCheck
+metadata: {name: "${CLUSTER_NAME}-control-plane", namespace: "${NAMESPACE}"}
+spec:
+  clusterName: "${CLUSTER_NAME}"
+  selector: {matchLabels: {cluster.x-k8s.io/control-plane: "", mhc-test: fail}}
+  checks:
+    nodeStartupTimeoutSeconds: 30
+    unhealthyNodeConditions: [{type: e2e.remediation.condition, status: "False", timeoutSeconds: 10}]
+  remediation: {triggerIf: {unhealthyLessThanOrEqualTo: 100%}}
+`
+
+// ignition has a worker write a file of its own besides.
+const ignition = `      format: ignition
+      ignition:
+        containerLinuxConfig:
+          additionalConfig: |
+            storage:
+              files:
+                - {path: /opt/greeting, filesystem: root, mode: 0644, contents: {inline: "hello"}}
+`

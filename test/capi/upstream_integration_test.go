@@ -6,6 +6,7 @@ package capi_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,7 +64,10 @@ func TestUpstreamSpecs(t *testing.T) {
 }
 
 // dockerSpecs are the labels of those with Docker machines.
-var dockerSpecs = []string{"docker-quick-start", "docker-quick-start-class", "docker-machinedeployment-scale", "docker-machine-pool"}
+var dockerSpecs = []string{
+	"docker-quick-start", "docker-quick-start-class", "docker-machinedeployment-scale", "docker-machine-pool",
+	"docker-quick-start-ignition", "docker-kcp-remediation",
+}
 
 // TestUpstreamSpecsOnDocker runs some of them with containers of an engine, of the node
 // image: nodes are Kubernetes' own.
@@ -72,7 +76,10 @@ func TestUpstreamSpecsOnDocker(t *testing.T) {
 	f := &fleet{engine: dockerd.StartDaemon(t, dockerd.Options{Storage: "overlay2"})}
 	f.load(t, file)
 	empty := engineInventory(t, f.engine)
+	t.Setenv("EXP_KUBEADM_BOOTSTRAP_FORMAT_IGNITION", "true")
 	f.manage(t)
+	addDockerFlavors(t, f.r.Folder("v0.1.0"))
+	f.m.Apply(t, fmt.Sprintf(clusterInfo, f.m.Address, f.m.Port()))
 	u := upstream{upstreamProgram(t), f.m, f.r, []string{"UPSTREAM_VERSION=" + nodeVersion}}
 	for _, spec := range dockerSpecs {
 		t.Run(spec, func(t *testing.T) {
@@ -83,6 +90,18 @@ func TestUpstreamSpecsOnDocker(t *testing.T) {
 		})
 	}
 }
+
+// clusterInfo tells machines where the management cluster's API server is.
+const clusterInfo = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: cluster-info, namespace: kube-public}
+data:
+  kubeconfig: |
+    apiVersion: v1
+    kind: Config
+    clusters: [{name: "", cluster: {server: "https://%s:%s"}}]
+`
 
 // upstream is what specifications are run with.
 type upstream struct {

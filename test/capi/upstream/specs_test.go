@@ -20,7 +20,7 @@ const (
 	taints      = "taints"
 	rollout     = "rollout"
 	noWorkers   = "no-workers"
-	older       = "class-v1beta1"
+	older       = "older"
 	adoption    = "kcp-adoption"
 )
 
