@@ -3,11 +3,16 @@
 package upstream
 
 import (
+	"maps"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/test/e2e"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // The flavors of our release, and others that the test adds to it.
@@ -150,30 +155,17 @@ var _ = Describe("rollout of a ClusterClass", Label("clusterclass-rollout"), fun
 		endpoint()
 		return e2e.ClusterClassRolloutSpecInput{
 			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
-			InfrastructureProvider: &infrastructure, Flavor: rollout,
+			InfrastructureProvider: &infrastructure, Flavor: rollout, FilterMetadataBeforeValidation: withoutIdentity,
 		}
 	})
 })
 
-var _ = Describe("adoption of a control plane", Label("kcp-adoption"), func() {
-	e2e.KCPAdoptionSpec(ctx, func() e2e.KCPAdoptionSpecInput {
-		endpoint()
-		return e2e.KCPAdoptionSpecInput{
-			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
-			InfrastructureProvider: &infrastructure, Flavor: ptr.To(adoption),
-		}
-	})
-})
-
-var _ = Describe("adoption of a control plane's infrastructure", Label("kcp-infra-adoption"), func() {
-	e2e.KCPInfraAdoptionSpec(ctx, func() e2e.KCPInfraAdoptionSpecInput {
-		endpoint()
-		return e2e.KCPInfraAdoptionSpecInput{
-			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
-			InfrastructureProvider: &infrastructure, Flavor: ptr.To(byClass),
-		}
-	})
-})
+// withoutIdentity leaves out the annotations that our controllers make.
+func withoutIdentity(o client.Object) clusterv1.ObjectMeta {
+	annotations := maps.Clone(o.GetAnnotations())
+	maps.DeleteFunc(annotations, func(name, _ string) bool { return strings.HasPrefix(name, identityPrefix) })
+	return clusterv1.ObjectMeta{Labels: o.GetLabels(), Annotations: annotations}
+}
 
 var _ = Describe("upgrade with a control plane of three", Label("cluster-upgrade-three"), upgradeOfThree(upgrade))
 
