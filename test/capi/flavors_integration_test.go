@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outrigger/outrigger/test/dockerd"
 	"github.com/outrigger/outrigger/test/stand"
 )
 
@@ -47,6 +48,18 @@ func addDockerFlavors(t *testing.T, folder string) {
 		" +(name: '\\{\\{|kubeletExtraArgs:|- \\{name: provider-id).*\n", "",
 		"  kubeadmConfigSpec:\n", "$0    format: ignition\n",
 		"\n  template:\n    spec:\n      joinConfiguration:\n", "\n  template:\n    spec:\n"+ignition+"      joinConfiguration:\n"))
+}
+
+// drained is the image of the pods that a specification drains: it waits for its end.
+const drained = "registry.k8s.io/pause:3.10.1"
+
+// addDrain makes that image, as the node image has it of another version, and adds a flavor
+// whose machines have it: no registry is asked for it.
+func addDrain(t *testing.T, folder string, engine *dockerd.Engine) {
+	t.Helper()
+	engine.Import(t, drained, map[string]string{"pause": stand.Build(t, "./images/node/pause")}, `ENTRYPOINT ["/pause"]`)
+	addFlavor(t, folder, "node-drain", readText(t, filepath.Join(folder, "cluster-template-topology.yaml"))+
+		"    variables:\n      - {name: preLoadImages, value: ["+drained+"]}\n")
 }
 
 // addRollout adds a class and a cluster of it with Machine taints, and with labels and

@@ -66,7 +66,7 @@ func TestUpstreamSpecs(t *testing.T) {
 // dockerSpecs are the labels of those with Docker machines.
 var dockerSpecs = []string{
 	"docker-quick-start", "docker-quick-start-class", "docker-machinedeployment-scale", "docker-machine-pool",
-	"docker-quick-start-ignition", "docker-kcp-remediation",
+	"docker-quick-start-ignition", "docker-kcp-remediation", "docker-node-drain",
 }
 
 // TestUpstreamSpecsOnDocker runs some of them with containers of an engine, of the node
@@ -79,6 +79,7 @@ func TestUpstreamSpecsOnDocker(t *testing.T) {
 	t.Setenv("EXP_KUBEADM_BOOTSTRAP_FORMAT_IGNITION", "true")
 	f.manage(t)
 	addDockerFlavors(t, f.r.Folder("v0.1.0"))
+	addDrain(t, f.r.Folder("v0.1.0"), f.engine.Engine)
 	f.m.Apply(t, fmt.Sprintf(clusterInfo, f.m.Address, f.m.Port()))
 	u := upstream{upstreamProgram(t), f.m, f.r, []string{"UPSTREAM_VERSION=" + nodeVersion}}
 	for _, spec := range dockerSpecs {

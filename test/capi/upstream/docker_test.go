@@ -8,14 +8,15 @@ import (
 	"sigs.k8s.io/cluster-api/test/e2e"
 )
 
-// The flavors of our release for Docker machines, of which the first has no name, and two
-// that the test adds to it.
+// The flavors of our release for Docker machines, of which the first has no name, and
+// those that the test adds to it.
 const (
 	dockerPlain       = ""
 	dockerByClass     = "topology"
 	dockerPool        = "machinepool"
 	dockerIgnition    = "ignition"
 	dockerRemediation = "kcp-remediation"
+	dockerDrain       = "node-drain"
 )
 
 var _ = Describe("quick start on Docker", Label("docker-quick-start"), func() {
@@ -68,6 +69,15 @@ var _ = Describe("remediation of a control plane on Docker", Label("docker-kcp-r
 		return e2e.KCPRemediationSpecInput{
 			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
 			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerRemediation),
+		}
+	})
+})
+
+var _ = Describe("drain of nodes on Docker", Label("docker-node-drain"), func() {
+	e2e.NodeDrainTimeoutSpec(ctx, func() e2e.NodeDrainTimeoutSpecInput {
+		return e2e.NodeDrainTimeoutSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerDrain),
 		}
 	})
 })
