@@ -31,10 +31,13 @@ func addFlavors(t *testing.T, folder string) {
 	addFlavor(t, folder, "taints", changed(t, plain,
 		"  machineTemplate:\n    spec:\n", "$0      taints: "+machineTaints+"\n",
 		"  template:\n    spec:\n      clusterName:.*\n", "$0      taints: "+machineTaints+"\n"))
-	upgraded := changed(t, readText(t, filepath.Join(folder, "cluster-template-outrigger-topology.yaml")), "( +)memory: .*\n", "$0${1}image: node-VERSION\n")
+	byClass := readText(t, filepath.Join(folder, "cluster-template-outrigger-topology.yaml"))
+	// Images have the cluster's version, as in a cloud: an upgrade is one of images.
+	upgraded := changed(t, byClass, "( +)memory: .*\n", "$0${1}image: node-VERSION\n")
 	addFlavor(t, folder, "upgrade", upgraded)
-	addClass(t, folder, "scale-in", upgraded, "( +)kubeadmConfigSpec:\n", "${1}rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0}}}\n$0")
-	addRollout(t, folder)
+	addClass(t, folder, "scale-in", upgraded,
+		"( +)kubeadmConfigSpec:\n", "${1}rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0}}}\n$0")
+	addRollout(t, folder, byClass)
 }
 
 // addDockerFlavors adds those for Docker machines.
@@ -64,7 +67,7 @@ func addDrain(t *testing.T, folder string, engine *dockerd.Engine) {
 
 // addRollout adds a class and a cluster of it with Machine taints, and with labels and
 // annotations wherever there may be some, so that it is seen which go where.
-func addRollout(t *testing.T, folder string) {
+func addRollout(t *testing.T, folder, byClass string) {
 	t.Helper()
 	marks := func(of string) string {
 		return "metadata: {labels: {label-of-" + of + ": yes-it-is}, annotations: {annotation-of-" + of + ": yes-it-is}}\n"
@@ -73,13 +76,14 @@ func addRollout(t *testing.T, folder string) {
 		node := of + ".node.cluster.x-k8s.io/mark"
 		return "metadata: {labels: {label-of-" + of + ": yes-it-is, " + node + ": label}, annotations: {" + node + ": annotation}}\n"
 	}
-	cluster := changed(t, readText(t, filepath.Join(folder, "cluster-template-outrigger-topology.yaml")),
+	cluster := changed(t, byClass,
 		"    controlPlane:\n", "$0      "+onNodes("control-plane")+"      taints: "+machineTaints+"\n",
 		"( +)name: md-0\n", "$0${1}"+onNodes("worker")+"${1}minReadySeconds: 5\n${1}taints: "+machineTaints+"\n")
 	addClass(t, folder, "rollout", cluster,
 		"  controlPlane:\n", "$0    "+marks("class-control-plane"),
 		"( +)- class: default-worker\n", "$0${1}  "+marks("class-worker")+"${1}  healthCheck: "+unhealthy+"\n",
-		"metadata: {name: (outrigger-[a-z-]+)}\n", "metadata: {name: $1, labels: {label-of-template: $1}, annotations: {annotation-of-template: $1}}\n",
+		"metadata: {name: (outrigger-[a-z-]+)}\n",
+		"metadata: {name: $1, labels: {label-of-template: $1}, annotations: {annotation-of-template: $1}}\n",
 		"\nspec:\n  template:\n", "$0    "+marks("template-of-template"),
 		"( +)kubeadmConfigSpec:\n", "${1}machineTemplate: {"+strings.TrimSpace(marks("machine-template"))+"}\n$0")
 }
@@ -88,8 +92,8 @@ func addRollout(t *testing.T, folder string) {
 // changed.
 func addClass(t *testing.T, folder, name, cluster string, pairs ...string) {
 	t.Helper()
-	class := readText(t, filepath.Join(folder, "clusterclass-outrigger.yaml"))
-	class = changed(t, class, append(pairs, "kind: ClusterClass\nmetadata: {name: outrigger}", "kind: ClusterClass\nmetadata: {name: "+name+"}")...)
+	pairs = append(pairs, "kind: ClusterClass\nmetadata: {name: outrigger}", "kind: ClusterClass\nmetadata: {name: "+name+"}")
+	class := changed(t, readText(t, filepath.Join(folder, "clusterclass-outrigger.yaml")), pairs...)
 	writeText(t, filepath.Join(folder, "clusterclass-"+name+".yaml"), class)
 	addFlavor(t, folder, name, changed(t, cluster, "name: outrigger\n", "name: "+name+"\n"))
 }
@@ -142,9 +146,10 @@ spec:
 
 // What the specifications say that templates have.
 const (
-	machineTaints = "[{key: pre-existing-on-initialization-taint, value: on-initialization-value, effect: PreferNoSchedule, propagation: OnInitialization}, " +
+	machineTaints = "[" +
+		"{key: pre-existing-on-initialization-taint, value: on-initialization-value, effect: PreferNoSchedule, propagation: OnInitialization}, " +
 		"{key: pre-existing-always-taint, value: always-value, effect: PreferNoSchedule, propagation: Always}]"
-	unhealthy = `{checks: {unhealthyNodeConditions: [{type: Ready, status: Unknown, timeoutSeconds: 300}, {type: Ready, status: "False", timeoutSeconds: 300}]}}`
+	unhealthy = `{checks: {unhealthyNodeConditions: [{type: Ready, status: Unknown, timeoutSeconds: 300}]}}`
 )
 
 // waitForSignal has a machine wait for the signal of a ConfigMap in the management cluster

@@ -51,7 +51,7 @@ type identityKeeper struct {
 
 const identityPrefix = "infrastructure.outrigger.dev/"
 
-func (k *identityKeeper) keep(ctx context.Context, proxy framework.ClusterProxy, cluster *clusterv1.Cluster, objects e2e.ClusterObjects) error {
+func (k *identityKeeper) keep(ctx context.Context, proxy framework.ClusterProxy, _ *clusterv1.Cluster, objects e2e.ClusterObjects) error {
 	k.machines = nil
 	for _, m := range objects.ControlPlaneMachines {
 		machine := objects.InfrastructureMachineByMachine[m.Name].DeepCopy()
@@ -71,31 +71,33 @@ func (k *identityKeeper) keep(ctx context.Context, proxy framework.ClusterProxy,
 
 // restoringPolicy adds a machine's annotations to the next object of its name.
 func restoringPolicy(machine *unstructured.Unstructured) []*unstructured.Unstructured {
+	namespace, name := machine.GetNamespace(), machine.GetName()
 	var pairs []string
-	for name, value := range machine.GetAnnotations() {
-		pairs = append(pairs, fmt.Sprintf("%q: %q", name, value))
+	for annotation, value := range machine.GetAnnotations() {
+		pairs = append(pairs, fmt.Sprintf("%q: %q", annotation, value))
 	}
 	object := func(kind string, spec map[string]any) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 		o.SetAPIVersion("admissionregistration.k8s.io/v1")
 		o.SetKind(kind)
-		o.SetName(machine.GetNamespace() + "." + machine.GetName())
+		o.SetName(namespace + "." + name)
 		return o
 	}
 	return []*unstructured.Unstructured{
 		object("MutatingAdmissionPolicy", map[string]any{
 			"failurePolicy": "Fail", "reinvocationPolicy": "Never",
 			"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
-				"apiGroups": []any{machine.GroupVersionKind().Group}, "apiVersions": []any{"*"}, "operations": []any{"CREATE"}, "resources": []any{"outriggermachines"},
+				"apiGroups": []any{machine.GroupVersionKind().Group}, "apiVersions": []any{"*"},
+				"operations": []any{"CREATE"}, "resources": []any{"outriggermachines"},
 			}}},
 			"matchConditions": []any{map[string]any{
-				"name": "machine", "expression": fmt.Sprintf("object.metadata.namespace == %q && object.metadata.name == %q", machine.GetNamespace(), machine.GetName()),
+				"name": "machine", "expression": fmt.Sprintf("object.metadata.namespace == %q && object.metadata.name == %q", namespace, name),
 			}},
 			"mutations": []any{map[string]any{"patchType": "JSONPatch", "jsonPatch": map[string]any{
 				"expression": `[JSONPatch{op: "add", path: "/metadata/annotations", value: {` + strings.Join(pairs, ", ") + `}}]`,
 			}}},
 		}),
-		object("MutatingAdmissionPolicyBinding", map[string]any{"policyName": machine.GetNamespace() + "." + machine.GetName()}),
+		object("MutatingAdmissionPolicyBinding", map[string]any{"policyName": namespace + "." + name}),
 	}
 }
 
