@@ -157,7 +157,7 @@ upstream-specs:
 
 .PHONY: test-capi-upstream
 test-capi-upstream: setup build-all kube capi upstream-specs node-image ## Cluster API's own specifications with both families (docs/capi-upstream.md) (root)
-	OUTRIGGER_TEST_ALL=1 OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 90m -run '^TestUpstreamSpecs' ./test/capi
+	OUTRIGGER_TEST_ALL=1 OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 150m -run '^TestUpstreamSpecs' ./test/capi
 
 .PHONY: test-vsphere-ccm
 test-vsphere-ccm: setup build-all kube ## vSphere's own cloud controller manager out of examples/ccm-bundle-vsphere, on a node, at a vCenter without machines (root; 5 minutes of processor time the first time)

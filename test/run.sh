@@ -22,7 +22,7 @@ if [ "$tier" = all ]; then
   # The sources as they are, committed or not.
   sources=$(index=$(mktemp) && cp "$(git rev-parse --git-path index)" "$index" && export GIT_INDEX_FILE=$index && git add -A && git write-tree && rm "$index")
   out=$out-${sources:0:16}
-  flags=(-race -timeout 90m)
+  flags=(-race -timeout 150m)
   export CGO_ENABLED=1 # the race detector's
   export OUTRIGGER_TEST_ALL=1 OUTRIGGER_SCHEDULES=all OUTRIGGER_GUIDE_LONG=1 OUTRIGGER_VSPHERE_CCM=1
   export OUTRIGGER_CAPI_MUTANTS=all OUTRIGGER_CAPI_CONFORMANCE=all OUTRIGGER_CAPI_CONTROL_PLANES=1 OUTRIGGER_E2E_OUTPUT_MIB=1024

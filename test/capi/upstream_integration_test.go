@@ -6,10 +6,10 @@ package capi_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +28,8 @@ import (
 var upstreamSpecs = []string{
 	"quick-start", "quick-start-class", "quick-start-class-elsewhere", "machinedeployment-scale", "machinedeployment-remediation",
 	"clusterclass-changes", "cluster-upgrade", "cluster-deletion",
+	"kcp-adoption", "kcp-md-rollout", "clusterclass-rollout", "quick-start-no-workers", "quick-start-class-v1beta1",
+	"cluster-upgrade-three", "cluster-upgrade-scale-in", "kcp-infra-adoption",
 }
 
 // TestUpstreamSpecs runs Cluster API's own specifications with OutriggerMachines, in a
@@ -45,6 +47,7 @@ func TestUpstreamSpecs(t *testing.T) {
 			t.Errorf("docs/capi-upstream.md does not have %s", spec)
 		}
 	}
+	t.Setenv("EXP_MACHINE_TAINT_PROPAGATION", "true")
 	r, cloud := capi.NewRepository(t), capi.StartCloud(t)
 	r.Release(t, "v0.1.0")
 	addFlavors(t, r.Folder("v0.1.0"))
@@ -61,7 +64,10 @@ func TestUpstreamSpecs(t *testing.T) {
 }
 
 // dockerSpecs are the labels of those with Docker machines.
-var dockerSpecs = []string{"docker-quick-start", "docker-quick-start-class", "docker-machinedeployment-scale", "docker-machine-pool"}
+var dockerSpecs = []string{
+	"docker-quick-start", "docker-quick-start-class", "docker-machinedeployment-scale", "docker-machine-pool",
+	"docker-quick-start-ignition", "docker-kcp-remediation", "docker-node-drain",
+}
 
 // TestUpstreamSpecsOnDocker runs some of them with containers of an engine, of the node
 // image: nodes are Kubernetes' own.
@@ -70,7 +76,11 @@ func TestUpstreamSpecsOnDocker(t *testing.T) {
 	f := &fleet{engine: dockerd.StartDaemon(t, dockerd.Options{Storage: "overlay2"})}
 	f.load(t, file)
 	empty := engineInventory(t, f.engine)
+	t.Setenv("EXP_KUBEADM_BOOTSTRAP_FORMAT_IGNITION", "true")
 	f.manage(t)
+	addDockerFlavors(t, f.r.Folder("v0.1.0"))
+	addDrain(t, f.r.Folder("v0.1.0"), f.engine.Engine)
+	f.m.Apply(t, fmt.Sprintf(clusterInfo, f.m.Address, f.m.Port()))
 	u := upstream{upstreamProgram(t), f.m, f.r, []string{"UPSTREAM_VERSION=" + nodeVersion}}
 	for _, spec := range dockerSpecs {
 		t.Run(spec, func(t *testing.T) {
@@ -81,6 +91,18 @@ func TestUpstreamSpecsOnDocker(t *testing.T) {
 		})
 	}
 }
+
+// clusterInfo tells machines where the management cluster's API server is.
+const clusterInfo = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: cluster-info, namespace: kube-public}
+data:
+  kubeconfig: |
+    apiVersion: v1
+    kind: Config
+    clusters: [{name: "", cluster: {server: "https://%s:%s"}}]
+`
 
 // upstream is what specifications are run with.
 type upstream struct {
@@ -113,39 +135,3 @@ func upstreamProgram(t *testing.T) string {
 	}
 	return program
 }
-
-// addFlavors adds to a release the templates that specifications want beside ours: with a
-// health check of the workers, and with images whose version is the cluster's, as they are
-// in a cloud, so that an upgrade is one of images.
-func addFlavors(t *testing.T, folder string) {
-	t.Helper()
-	addFlavor(t, folder, "outrigger", "md-remediation", func(text string) string { return text + healthCheck })
-	addFlavor(t, folder, "outrigger-topology", "upgrade", func(text string) string {
-		return regexp.MustCompile(`(?m)^( +)memory: .*$`).ReplaceAllString(text, "$0\n${1}image: node-VERSION")
-	})
-}
-
-func addFlavor(t *testing.T, folder, of, name string, change func(string) string) {
-	t.Helper()
-	template, err := os.ReadFile(filepath.Join(folder, "cluster-template-"+of+".yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := change(strings.TrimRight(string(template), "\n"))
-	if err := os.WriteFile(filepath.Join(folder, "cluster-template-"+name+".yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-const healthCheck = `
----
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: MachineHealthCheck
-metadata: {name: "${CLUSTER_NAME}-workers", namespace: "${NAMESPACE}"}
-spec:
-  clusterName: "${CLUSTER_NAME}"
-  selector: {matchLabels: {cluster.x-k8s.io/deployment-name: "${CLUSTER_NAME}-md-0"}}
-  checks:
-    nodeStartupTimeoutSeconds: 0
-    unhealthyNodeConditions: [{type: e2e.remediation.condition, status: "False", timeoutSeconds: 10}]
-`

@@ -31,7 +31,7 @@ type DockerMachinePoolSpec struct {
 
 	// template is how each container is made.
 	// +optional
-	Template DockerNodeSpec `json:"template,omitempty,omitzero"`
+	Template DockerNodeSpec `json:"template"`
 }
 
 // DockerMachinePoolList is a list of DockerMachinePools.

@@ -11,6 +11,9 @@ import (
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
+// What templates have is written also where it is empty, by the version that is stored and by
+// the other: a patch of a ClusterClass adds to it, and is an error where it is missing.
+
 // DockerClusterTemplate is what DockerClusters are made from. Its spec cannot change: make
 // another one.
 //
@@ -21,14 +24,15 @@ type DockerClusterTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec DockerClusterTemplateSpec `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec DockerClusterTemplateSpec `json:"spec"`
 }
 
 // DockerClusterTemplateSpec holds the template.
 type DockerClusterTemplateSpec struct {
 	// template of a DockerCluster.
 	// +required
-	Template DockerClusterTemplateResource `json:"template,omitempty,omitzero"`
+	Template DockerClusterTemplateResource `json:"template"`
 }
 
 // DockerClusterTemplateResource is the DockerCluster that is made.
@@ -39,7 +43,7 @@ type DockerClusterTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec DockerClusterSpec `json:"spec,omitempty,omitzero"`
+	Spec DockerClusterSpec `json:"spec"`
 }
 
 // DockerClusterTemplateList is a list of DockerClusterTemplates.
@@ -63,7 +67,8 @@ type DockerMachineTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DockerMachineTemplateSpec     `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec   DockerMachineTemplateSpec     `json:"spec"`
 	Status infrav1.MachineTemplateStatus `json:"status,omitempty,omitzero"`
 }
 
@@ -71,7 +76,7 @@ type DockerMachineTemplate struct {
 type DockerMachineTemplateSpec struct {
 	// template of a DockerMachine.
 	// +required
-	Template DockerMachineTemplateResource `json:"template,omitempty,omitzero"`
+	Template DockerMachineTemplateResource `json:"template"`
 }
 
 // DockerMachineTemplateResource is the DockerMachine that is made.
@@ -82,7 +87,7 @@ type DockerMachineTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec DockerMachineSpec `json:"spec,omitempty,omitzero"`
+	Spec DockerMachineSpec `json:"spec"`
 }
 
 // DockerMachineTemplateList is a list of DockerMachineTemplates.
@@ -105,14 +110,15 @@ type DockerMachinePoolTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec DockerMachinePoolTemplateSpec `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec DockerMachinePoolTemplateSpec `json:"spec"`
 }
 
 // DockerMachinePoolTemplateSpec holds the template.
 type DockerMachinePoolTemplateSpec struct {
 	// template of a DockerMachinePool.
 	// +required
-	Template DockerMachinePoolTemplateResource `json:"template,omitempty,omitzero"`
+	Template DockerMachinePoolTemplateResource `json:"template"`
 }
 
 // DockerMachinePoolTemplateResource is the DockerMachinePool that is made.
@@ -123,7 +129,7 @@ type DockerMachinePoolTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec DockerMachinePoolSpec `json:"spec,omitempty,omitzero"`
+	Spec DockerMachinePoolSpec `json:"spec"`
 }
 
 // DockerMachinePoolTemplateList is a list of DockerMachinePoolTemplates.
@@ -146,14 +152,15 @@ type OutriggerClusterTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec OutriggerClusterTemplateSpec `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec OutriggerClusterTemplateSpec `json:"spec"`
 }
 
 // OutriggerClusterTemplateSpec holds the template.
 type OutriggerClusterTemplateSpec struct {
 	// template of a OutriggerCluster.
 	// +required
-	Template OutriggerClusterTemplateResource `json:"template,omitempty,omitzero"`
+	Template OutriggerClusterTemplateResource `json:"template"`
 }
 
 // OutriggerClusterTemplateResource is the OutriggerCluster that is made.
@@ -164,7 +171,7 @@ type OutriggerClusterTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec OutriggerClusterSpec `json:"spec,omitempty,omitzero"`
+	Spec OutriggerClusterSpec `json:"spec"`
 }
 
 // OutriggerClusterTemplateList is a list of OutriggerClusterTemplates.
@@ -188,7 +195,8 @@ type OutriggerMachineTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   OutriggerMachineTemplateSpec  `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec   OutriggerMachineTemplateSpec  `json:"spec"`
 	Status infrav1.MachineTemplateStatus `json:"status,omitempty,omitzero"`
 }
 
@@ -196,7 +204,7 @@ type OutriggerMachineTemplate struct {
 type OutriggerMachineTemplateSpec struct {
 	// template of a OutriggerMachine.
 	// +required
-	Template OutriggerMachineTemplateResource `json:"template,omitempty,omitzero"`
+	Template OutriggerMachineTemplateResource `json:"template"`
 }
 
 // OutriggerMachineTemplateResource is the OutriggerMachine that is made.
@@ -207,7 +215,7 @@ type OutriggerMachineTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec OutriggerMachineSpec `json:"spec,omitempty,omitzero"`
+	Spec OutriggerMachineSpec `json:"spec"`
 }
 
 // OutriggerMachineTemplateList is a list of OutriggerMachineTemplates.

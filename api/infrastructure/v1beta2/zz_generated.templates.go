@@ -9,6 +9,9 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
+// What templates have is written also where it is empty, by the version that is stored and by
+// the other: a patch of a ClusterClass adds to it, and is an error where it is missing.
+
 // DockerClusterTemplate is what DockerClusters are made from. Its spec cannot change: make
 // another one.
 //
@@ -20,14 +23,15 @@ type DockerClusterTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec DockerClusterTemplateSpec `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec DockerClusterTemplateSpec `json:"spec"`
 }
 
 // DockerClusterTemplateSpec holds the template.
 type DockerClusterTemplateSpec struct {
 	// template of a DockerCluster.
 	// +required
-	Template DockerClusterTemplateResource `json:"template,omitempty,omitzero"`
+	Template DockerClusterTemplateResource `json:"template"`
 }
 
 // DockerClusterTemplateResource is the DockerCluster that is made.
@@ -38,7 +42,7 @@ type DockerClusterTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec DockerClusterSpec `json:"spec,omitempty,omitzero"`
+	Spec DockerClusterSpec `json:"spec"`
 }
 
 // DockerClusterTemplateList is a list of DockerClusterTemplates.
@@ -63,7 +67,8 @@ type DockerMachineTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DockerMachineTemplateSpec `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec   DockerMachineTemplateSpec `json:"spec"`
 	Status MachineTemplateStatus     `json:"status,omitempty,omitzero"`
 }
 
@@ -74,7 +79,7 @@ func (t *DockerMachineTemplate) ContractTemplate() *MachineTemplateStatus { retu
 type DockerMachineTemplateSpec struct {
 	// template of a DockerMachine.
 	// +required
-	Template DockerMachineTemplateResource `json:"template,omitempty,omitzero"`
+	Template DockerMachineTemplateResource `json:"template"`
 }
 
 // DockerMachineTemplateResource is the DockerMachine that is made.
@@ -85,7 +90,7 @@ type DockerMachineTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec DockerMachineSpec `json:"spec,omitempty,omitzero"`
+	Spec DockerMachineSpec `json:"spec"`
 }
 
 // DockerMachineTemplateList is a list of DockerMachineTemplates.
@@ -109,14 +114,15 @@ type DockerMachinePoolTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec DockerMachinePoolTemplateSpec `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec DockerMachinePoolTemplateSpec `json:"spec"`
 }
 
 // DockerMachinePoolTemplateSpec holds the template.
 type DockerMachinePoolTemplateSpec struct {
 	// template of a DockerMachinePool.
 	// +required
-	Template DockerMachinePoolTemplateResource `json:"template,omitempty,omitzero"`
+	Template DockerMachinePoolTemplateResource `json:"template"`
 }
 
 // DockerMachinePoolTemplateResource is the DockerMachinePool that is made.
@@ -127,7 +133,7 @@ type DockerMachinePoolTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec DockerMachinePoolSpec `json:"spec,omitempty,omitzero"`
+	Spec DockerMachinePoolSpec `json:"spec"`
 }
 
 // DockerMachinePoolTemplateList is a list of DockerMachinePoolTemplates.
@@ -151,14 +157,15 @@ type OutriggerClusterTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec OutriggerClusterTemplateSpec `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec OutriggerClusterTemplateSpec `json:"spec"`
 }
 
 // OutriggerClusterTemplateSpec holds the template.
 type OutriggerClusterTemplateSpec struct {
 	// template of a OutriggerCluster.
 	// +required
-	Template OutriggerClusterTemplateResource `json:"template,omitempty,omitzero"`
+	Template OutriggerClusterTemplateResource `json:"template"`
 }
 
 // OutriggerClusterTemplateResource is the OutriggerCluster that is made.
@@ -169,7 +176,7 @@ type OutriggerClusterTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec OutriggerClusterSpec `json:"spec,omitempty,omitzero"`
+	Spec OutriggerClusterSpec `json:"spec"`
 }
 
 // OutriggerClusterTemplateList is a list of OutriggerClusterTemplates.
@@ -194,7 +201,8 @@ type OutriggerMachineTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   OutriggerMachineTemplateSpec `json:"spec,omitempty,omitzero"`
+	// +optional
+	Spec   OutriggerMachineTemplateSpec `json:"spec"`
 	Status MachineTemplateStatus        `json:"status,omitempty,omitzero"`
 }
 
@@ -205,7 +213,7 @@ func (t *OutriggerMachineTemplate) ContractTemplate() *MachineTemplateStatus { r
 type OutriggerMachineTemplateSpec struct {
 	// template of a OutriggerMachine.
 	// +required
-	Template OutriggerMachineTemplateResource `json:"template,omitempty,omitzero"`
+	Template OutriggerMachineTemplateResource `json:"template"`
 }
 
 // OutriggerMachineTemplateResource is the OutriggerMachine that is made.
@@ -216,7 +224,7 @@ type OutriggerMachineTemplateResource struct {
 
 	// spec of the object.
 	// +optional
-	Spec OutriggerMachineSpec `json:"spec,omitempty,omitzero"`
+	Spec OutriggerMachineSpec `json:"spec"`
 }
 
 // OutriggerMachineTemplateList is a list of OutriggerMachineTemplates.

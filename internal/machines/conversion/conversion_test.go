@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -68,6 +69,34 @@ func roundTrips[H, S any, PH Object[H], PS Object[S]](t *testing.T) {
 			requireEqual(t, before, after)
 		}
 	})
+}
+
+// TestEmptyTemplatesStay: a patch of a ClusterClass adds to the spec of a template also when
+// that is empty, whichever version somebody wrote and core reads.
+func TestEmptyTemplatesStay(t *testing.T) {
+	t.Run("DockerClusterTemplate", emptyStays[infrav1.DockerClusterTemplate, infrav1beta1.DockerClusterTemplate]())
+	t.Run("DockerMachineTemplate", emptyStays[infrav1.DockerMachineTemplate, infrav1beta1.DockerMachineTemplate]())
+	t.Run("DockerMachinePoolTemplate", emptyStays[infrav1.DockerMachinePoolTemplate, infrav1beta1.DockerMachinePoolTemplate]("template"))
+	t.Run("OutriggerClusterTemplate", emptyStays[infrav1.OutriggerClusterTemplate, infrav1beta1.OutriggerClusterTemplate]())
+	t.Run("OutriggerMachineTemplate", emptyStays[infrav1.OutriggerMachineTemplate, infrav1beta1.OutriggerMachineTemplate]())
+}
+
+func emptyStays[H, S any, PH Object[H], PS Object[S]](within ...string) func(*testing.T) {
+	return func(t *testing.T) {
+		path := append([]string{"spec", "template", "spec"}, within...)
+		hub, spoke := PH(new(H)), PS(new(S))
+		through(t, ToHub[H, S], PS(new(S)), hub)
+		through(t, FromHub[H, S], PH(new(H)), spoke)
+		for _, o := range []any{hub, spoke} {
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, found, err := unstructured.NestedMap(content, path...); !found || err != nil {
+				t.Errorf("%T has no %v: %v, %v", o, path, content, err)
+			}
+		}
+	}
 }
 
 func newScheme(t *testing.T) *runtime.Scheme {

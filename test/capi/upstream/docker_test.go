@@ -8,11 +8,15 @@ import (
 	"sigs.k8s.io/cluster-api/test/e2e"
 )
 
-// The flavors of our release for Docker machines; the first has no name.
+// The flavors of our release for Docker machines, of which the first has no name, and
+// those that the test adds to it.
 const (
-	dockerPlain   = ""
-	dockerByClass = "topology"
-	dockerPool    = "machinepool"
+	dockerPlain       = ""
+	dockerByClass     = "topology"
+	dockerPool        = "machinepool"
+	dockerIgnition    = "ignition"
+	dockerRemediation = "kcp-remediation"
+	dockerDrain       = "node-drain"
 )
 
 var _ = Describe("quick start on Docker", Label("docker-quick-start"), func() {
@@ -47,6 +51,33 @@ var _ = Describe("machine pools on Docker", Label("docker-machine-pool"), func()
 		return e2e.MachinePoolInput{
 			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
 			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerPool),
+		}
+	})
+})
+
+var _ = Describe("quick start on Docker with Ignition", Label("docker-quick-start-ignition"), func() {
+	e2e.QuickStartSpec(ctx, func() e2e.QuickStartSpecInput {
+		return e2e.QuickStartSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerIgnition),
+		}
+	})
+})
+
+var _ = Describe("remediation of a control plane on Docker", Label("docker-kcp-remediation"), func() {
+	e2e.KCPRemediationSpec(ctx, func() e2e.KCPRemediationSpecInput {
+		return e2e.KCPRemediationSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerRemediation),
+		}
+	})
+})
+
+var _ = Describe("drain of nodes on Docker", Label("docker-node-drain"), func() {
+	e2e.NodeDrainTimeoutSpec(ctx, func() e2e.NodeDrainTimeoutSpecInput {
+		return e2e.NodeDrainTimeoutSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerDrain),
 		}
 	})
 })

@@ -3,19 +3,30 @@
 package upstream
 
 import (
+	"maps"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/test/e2e"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The flavors of our release, and with remediation and upgrade two that the test adds to it.
+// The flavors of our release, and others that the test adds to it.
 const (
 	plain       = "outrigger"
 	byClass     = "outrigger-topology"
 	remediation = "md-remediation"
 	upgrade     = "upgrade"
+	scaleIn     = "scale-in"
+	taints      = "taints"
+	rollout     = "rollout"
+	noWorkers   = "no-workers"
+	older       = "older"
+	adoption    = "kcp-adoption"
 )
 
 var _ = Describe("quick start", Label("quick-start"), func() {
@@ -108,6 +119,70 @@ var _ = Describe("phases of a deletion", Label("cluster-deletion"), func() {
 		}
 	})
 })
+
+var _ = Describe("quick start with a ClusterClass without workers", Label("quick-start-no-workers"), func() {
+	e2e.QuickStartSpec(ctx, func() e2e.QuickStartSpecInput {
+		endpoint()
+		return e2e.QuickStartSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(noWorkers), WorkerMachineCount: ptr.To[int64](0),
+		}
+	})
+})
+
+var _ = Describe("quick start with a ClusterClass in v1beta1", Label("quick-start-class-v1beta1"), func() {
+	e2e.QuickStartSpec(ctx, func() e2e.QuickStartSpecInput {
+		endpoint()
+		return e2e.QuickStartSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(older), PostMachinesProvisioned: stable,
+		}
+	})
+})
+
+var _ = Describe("rollout with Machine taints", Label("kcp-md-rollout"), func() {
+	e2e.KCPAndMachineDeploymentRolloutSpec(ctx, func() e2e.KCPAndMachineDeploymentRolloutSpecInput {
+		endpoint()
+		return e2e.KCPAndMachineDeploymentRolloutSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: taints,
+		}
+	})
+})
+
+var _ = Describe("rollout of a ClusterClass", Label("clusterclass-rollout"), func() {
+	e2e.ClusterClassRolloutSpec(ctx, func() e2e.ClusterClassRolloutSpecInput {
+		endpoint()
+		return e2e.ClusterClassRolloutSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: rollout, FilterMetadataBeforeValidation: withoutIdentity,
+		}
+	})
+})
+
+// withoutIdentity leaves out the annotations that our controllers make.
+func withoutIdentity(o client.Object) clusterv1.ObjectMeta {
+	annotations := maps.Clone(o.GetAnnotations())
+	maps.DeleteFunc(annotations, func(name, _ string) bool { return strings.HasPrefix(name, identityPrefix) })
+	return clusterv1.ObjectMeta{Labels: o.GetLabels(), Annotations: annotations}
+}
+
+var _ = Describe("upgrade with a control plane of three", Label("cluster-upgrade-three"), upgradeOfThree(upgrade))
+
+var _ = Describe("upgrade with a control plane of three that scales in first", Label("cluster-upgrade-scale-in"), upgradeOfThree(scaleIn))
+
+func upgradeOfThree(flavor string) func() {
+	return func() {
+		e2e.ClusterUpgradeConformanceSpec(ctx, func() e2e.ClusterUpgradeConformanceSpecInput {
+			endpoint()
+			return e2e.ClusterUpgradeConformanceSpecInput{
+				E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+				InfrastructureProvider: &infrastructure, Flavor: ptr.To(flavor), SkipConformanceTests: true,
+				ControlPlaneMachineCount: ptr.To[int64](3), WorkerMachineCount: ptr.To[int64](1),
+			}
+		})
+	}
+}
 
 type filter = func(corev1.ObjectReference, []metav1.OwnerReference) bool
 
