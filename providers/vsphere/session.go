@@ -22,6 +22,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/outrigger/outrigger/provider/kit/keylock"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // connection is a session with vCenter, opened when it is first needed and
