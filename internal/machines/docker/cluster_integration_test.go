@@ -39,16 +39,7 @@ func TestClusterLife(t *testing.T) {
 	answers(t, endpointOf(w), "one-control-plane")
 
 	for _, restart := range []func(){func() { d.Restart(t) }, func() { d.Stop(); d.Again(t) }} {
-		started := startTimes(t, b, w)
-		restart()
-		eventually(t, "all containers start again", func(ctx context.Context) (bool, string) {
-			now, err := startTimesOf(ctx, b, w)
-			again := len(now) == len(started)
-			for id, at := range now {
-				again = again && at != "" && at != started[id]
-			}
-			return err == nil && again, fmt.Sprint(now, err)
-		})
+		restartAll(t, b, w, restart)
 		for name, address := range addresses {
 			answers(t, address, name)
 		}
@@ -78,13 +69,23 @@ func TestClusterLife(t *testing.T) {
 	}
 }
 
-func startTimes(t *testing.T, b *Backend, w *world) map[string]string {
+// restartAll restarts the engine, and waits until it has started all containers of a
+// cluster again: until then those that ran may still answer.
+func restartAll(t *testing.T, b *Backend, w *world, restart func()) {
 	t.Helper()
-	times, err := startTimesOf(t.Context(), b, w)
+	started, err := startTimesOf(t.Context(), b, w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return times
+	restart()
+	eventually(t, "all containers start again", func(ctx context.Context) (bool, string) {
+		now, err := startTimesOf(ctx, b, w)
+		again := len(now) == len(started)
+		for id, at := range now {
+			again = again && at != "" && at != started[id]
+		}
+		return err == nil && again, fmt.Sprint(now, err)
+	})
 }
 
 // startTimesOf are when a cluster's containers were started; empty for those

@@ -66,11 +66,10 @@ func TestIPv6Clusters(t *testing.T) {
 			}
 			answers(t, endpointOf(w), "cp")
 			if name == "six" {
-				d.Restart(t)
+				restartAll(t, b, w, func() { d.Restart(t) })
 				for address, machine := range addresses {
 					answers(t, address, machine)
 				}
-				w.ensureCluster(t, b)
 				answers(t, endpointOf(w), "cp")
 			}
 			for _, s := range w.machines {

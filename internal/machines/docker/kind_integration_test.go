@@ -101,7 +101,7 @@ func TestImageOfKind(t *testing.T) {
 	address := net.JoinHostPort(state.Addresses[1].Address, "6443")
 	answers(t, address, "cp")
 	answers(t, endpointOf(w), "cp")
-	d.Restart(t)
+	restartAll(t, b, w, func() { d.Restart(t) })
 	answers(t, address, "cp")
 	if got, err := d.ReadFile(container, "/var/lib/ran"); err != nil || got != "ran\n" {
 		t.Errorf("the bootstrap ran so often: %q, %v", got, err)
