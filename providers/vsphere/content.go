@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/xmlscan"
 )
 
-// content is what vCenter tells of one VM.
+// content is what vCenter reports of one VM.
 type content struct {
 	ref        types.ManagedObjectReference
 	properties properties
