@@ -26,10 +26,8 @@ var states = map[types.InstanceStateName]provider.InstanceState{
 	types.InstanceStateNameShuttingDown: provider.StateDeleting,
 }
 
-func (s *session) instance(i *types.Instance) *provider.Instance { return s.tagged(i, tagsOf(i.Tags)) }
-
-// tagged is instance where the tags are known.
-func (s *session) tagged(i *types.Instance, tags map[string]string) *provider.Instance {
+func (s *session) instance(i *types.Instance) *provider.Instance {
+	tags := tagsOf(i.Tags)
 	made := &provider.Instance{
 		ID: id(i), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, State: states[stateName(i)],
 		Region: s.region, Type: string(i.InstanceType),
@@ -40,7 +38,7 @@ func (s *session) tagged(i *types.Instance, tags map[string]string) *provider.In
 	if i.Placement != nil {
 		made.Zone = sdk.ToString(i.Placement.AvailabilityZone)
 	}
-	if addr, ok := addressAt(i, tags); ok {
+	if addr, ok := addressOf(i); ok {
 		made.IPs = []netip.Addr{addr}
 	}
 	return made
@@ -58,11 +56,9 @@ func createdOf(i *types.Instance) *time.Time {
 }
 
 // addressOf returns the address by which an instance is reached, if it has it.
-func addressOf(i *types.Instance) (netip.Addr, bool) { return addressAt(i, tagsOf(i.Tags)) }
-
-func addressAt(i *types.Instance, tags map[string]string) (netip.Addr, bool) {
+func addressOf(i *types.Instance) (netip.Addr, bool) {
 	text := sdk.ToString(i.PrivateIpAddress)
-	if reach(tags[tagReach]) != reachPrivate {
+	if reach(tagsOf(i.Tags)[tagReach]) != reachPrivate {
 		text = sdk.ToString(i.PublicIpAddress)
 	}
 	addr, err := netip.ParseAddr(text)
@@ -70,7 +66,7 @@ func addressAt(i *types.Instance, tags map[string]string) (netip.Addr, bool) {
 }
 
 func tagsOf(list []types.Tag) map[string]string {
-	tags := make(map[string]string, len(list))
+	tags := map[string]string{}
 	for _, tag := range list {
 		tags[sdk.ToString(tag.Key)] = sdk.ToString(tag.Value)
 	}
@@ -169,16 +165,17 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	if err != nil {
 		return nil, err
 	}
-	alive, keys := map[string]bool{}, map[string]bool{}
-	err = s.each(ctx, tagFilters(match), func(i *types.Instance) {
-		tags := tagsOf(i.Tags)
-		if key := tags[provider.TagKey]; provider.HasTags(tags, match) && key != "" && stateName(i) != types.InstanceStateNameTerminated {
-			alive[id(i)], keys[key] = true, true
-			list = append(list, *s.tagged(i, tags))
-		}
-	})
+	instances, err := s.describe(ctx, tagFilters(match))
 	if err != nil {
 		return nil, err
+	}
+	alive, keys := map[string]bool{}, map[string]bool{}
+	for _, i := range instances {
+		if !provider.HasTags(tagsOf(i.Tags), match) || !ours(&i) || stateName(&i) == types.InstanceStateNameTerminated {
+			continue
+		}
+		alive[id(&i)], keys[tagsOf(i.Tags)[provider.TagKey]] = true, true
+		list = append(list, *s.instance(&i))
 	}
 	for _, a := range addresses {
 		tags := tagsOf(a.Tags)

@@ -16,7 +16,6 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/provider/kit/poll"
-	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // Provider makes VMs in one vCenter. Several processes may have one for the
@@ -78,14 +77,25 @@ func (p *Provider) find(ctx context.Context, c *vim25.Client, id string) (*machi
 
 // read returns a VM as it is, or nil when it is gone.
 func (p *Provider) read(ctx context.Context, c *vim25.Client, ref types.ManagedObjectReference) (*machine, error) {
-	list, err := retrieve(ctx, c, types.ObjectSpec{Obj: ref})
-	if isGone(err, ref) || err == nil && len(list) == 0 {
+	contents, err := retrieve(ctx, c, types.ObjectSpec{Obj: ref})
+	if isGone(err, ref) || err == nil && len(contents) == 0 {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return list[0].machine()
+	return contents[0].machine()
+}
+
+// content is vCenter's data of one object.
+type content types.ObjectContent
+
+func (c content) machine() (*machine, error) {
+	p := properties{}
+	for _, property := range c.PropSet {
+		p[property.Name] = property.Val
+	}
+	return machineOf(c.Obj, p)
 }
 
 // pageSize is how many VMs vCenter reports in one reply.
@@ -93,9 +103,8 @@ const pageSize = 500
 
 // retrieve reads the properties of VMs.
 func retrieve(ctx context.Context, c *vim25.Client, from types.ObjectSpec) ([]content, error) {
-	collector, page := c.ServiceContent.PropertyCollector, &contents{}
-	ctx = rest.Instead(ctx, page.instead)
-	_, err := methods.RetrievePropertiesEx(ctx, c, &types.RetrievePropertiesEx{
+	collector := c.ServiceContent.PropertyCollector
+	res, err := methods.RetrievePropertiesEx(ctx, c, &types.RetrievePropertiesEx{
 		This: collector,
 		SpecSet: []types.PropertyFilterSpec{{
 			ObjectSet: []types.ObjectSpec{from},
@@ -103,18 +112,23 @@ func retrieve(ctx context.Context, c *vim25.Client, from types.ObjectSpec) ([]co
 		}},
 		Options: types.RetrieveOptions{MaxObjects: pageSize},
 	})
-	var list []content
-	for err == nil {
-		if !page.complete { // no list is not an empty one
-			return nil, fmt.Errorf("%w: vCenter's reply is not about VMs", provider.ErrUnavailable)
+	if err != nil || res.Returnval == nil {
+		return nil, err
+	}
+	list, page := []content(nil), res.Returnval
+	for {
+		for _, object := range page.Objects {
+			list = append(list, content(object))
 		}
-		if list = append(list, page.list...); page.token == "" {
+		if page.Token == "" {
 			return list, nil
 		}
-		page.complete = false
-		_, err = methods.ContinueRetrievePropertiesEx(ctx, c, &types.ContinueRetrievePropertiesEx{This: collector, Token: page.token})
+		more, err := methods.ContinueRetrievePropertiesEx(ctx, c, &types.ContinueRetrievePropertiesEx{This: collector, Token: page.Token})
+		if err != nil {
+			return nil, err
+		}
+		page = &more.Returnval
 	}
-	return nil, err
 }
 
 // GetInstance implements provider.Getter.
@@ -177,9 +191,9 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	if err != nil {
 		return nil, err
 	}
-	var found []content
+	var contents []content
 	err = p.inFolder(ctx, c, func(folder types.ManagedObjectReference) (err error) {
-		found, err = retrieve(ctx, c, types.ObjectSpec{Obj: folder, SelectSet: []types.BaseSelectionSpec{
+		contents, err = retrieve(ctx, c, types.ObjectSpec{Obj: folder, SelectSet: []types.BaseSelectionSpec{
 			&types.TraversalSpec{Type: "Folder", Path: "childEntity"},
 		}})
 		return err
@@ -187,7 +201,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	if err != nil {
 		return nil, err
 	}
-	for _, vm := range found {
+	for _, vm := range contents {
 		m, err := vm.machine()
 		if err != nil {
 			logger().Warn("a VM's record does not parse; the VM is left alone", "error", err)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guestinfo"
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // namespace is the UUID under which sandbox ids are hashed. It never changes:
@@ -90,7 +89,7 @@ func machineOf(ref types.ManagedObjectReference, p properties) (*machine, error)
 		return m, nil
 	}
 	m.record = &record{}
-	if err := rest.Decode(strings.NewReader(text), m.record); err != nil {
+	if err := json.Unmarshal([]byte(text), m.record); err != nil {
 		return nil, fmt.Errorf("extraConfig %s of VM %s: %w", recordKey, m.name, err)
 	}
 	return m, nil

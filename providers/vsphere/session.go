@@ -22,7 +22,6 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/outrigger/outrigger/provider/kit/keylock"
-	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // connection is a session with vCenter, opened when it is first needed and
@@ -71,7 +70,6 @@ func (c *connection) connect(ctx context.Context) (*vim25.Client, error) {
 	transport := sc.DefaultTransport()
 	transport.MaxIdleConnsPerHost = 16
 	transport.DialTLSContext = nil // the library's own ignores the context
-	sc.Client.Transport = rest.Direct{RoundTripper: transport}
 	if c.cfg.CAFile != "" {
 		if err := sc.SetRootCAs(c.cfg.CAFile); err != nil {
 			return nil, bad("vsphere-ca-file", "%v", err)

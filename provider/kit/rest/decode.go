@@ -3,11 +3,11 @@
 package rest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -48,17 +48,12 @@ type readKey struct{}
 // success (status 2xx) is decoded into out, and the SDK gets an empty object: it would decode all members, two or three times.
 // The call must not make requests besides its own under that context, such as for credentials.
 func Into[T any](ctx context.Context, out *T) context.Context {
-	return Instead(ctx, func(reply []byte) ([]byte, error) {
+	return context.WithValue(ctx, readKey{}, func(reply io.Reader) error {
 		var fresh T // nothing of an attempt that failed
-		err := Decode(bytes.NewReader(reply), &fresh)
+		err := Decode(reply, &fresh)
 		*out = fresh
-		return []byte("{}"), err
+		return err
 	})
-}
-
-// Instead is [Into] for other formats: read gets a reply with success and returns what the SDK gets.
-func Instead(ctx context.Context, read func(reply []byte) ([]byte, error)) context.Context {
-	return context.WithValue(ctx, readKey{}, read)
 }
 
 // Direct is a transport for [Into].
@@ -74,19 +69,16 @@ func (d Direct) CloseIdleConnections() {
 // RoundTrip implements http.RoundTripper.
 func (d Direct) RoundTrip(request *http.Request) (*http.Response, error) {
 	reply, err := d.RoundTripper.RoundTrip(request)
-	read, ok := request.Context().Value(readKey{}).(func([]byte) ([]byte, error))
+	read, ok := request.Context().Value(readKey{}).(func(io.Reader) error)
 	if err != nil || !ok || reply.StatusCode/100 != 2 {
 		return reply, err
 	}
 	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		return nil, fmt.Errorf("%w: read the reply: %w", provider.ErrUnavailable, err)
-	}
-	if text, err = read(text); err != nil {
+	if err := read(reply.Body); err != nil {
 		return nil, err
 	}
-	reply.Body, reply.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	const nothing = "{}"
+	reply.Body, reply.ContentLength = io.NopCloser(strings.NewReader(nothing)), int64(len(nothing))
 	reply.Header.Del("Content-Length")
 	return reply, nil
 }

@@ -48,7 +48,7 @@ func All() []Promise {
 		{Name: "first-output-restored", What: "`outrigger run` to first output with a VM that is restored, against one that boots", Bound: AtMost, Figure: 0.7, Unit: "times", Section: speed, Package: Bench, Benchmark: "run"},
 
 		start("outrigger"), start("kubectl-outrigger"),
-		list("alibabacloud"), list("aws"), list("azure"), list("gcp"), list("ibmcloud"), list("ibmcloud-powervs"), list("openstack"), list("vsphere"),
+		list("alibabacloud"), list("azure"), list("gcp"), list("ibmcloud"), list("ibmcloud-powervs"), list("openstack"),
 
 		fewer("machines-writes", "machines: API writes for each, against Cluster API's in-memory provider"),
 		fewer("machines-reconciles", "machines: reconciles of everything for each, against the same"),
