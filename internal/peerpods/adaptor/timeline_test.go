@@ -57,7 +57,7 @@ func TestTimeline(t *testing.T) {
 	if err := s.start("s1"); err != nil {
 		t.Fatal(err)
 	}
-	s.restart() // the times are in the record, except that of its last write
+	s.restart() // the times are in the record, except for that of the last step
 	got := s.timeline("s1")
 	names := []string{}
 	for _, st := range got.Steps {
