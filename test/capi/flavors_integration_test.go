@@ -44,7 +44,8 @@ func addFlavors(t *testing.T, folder string) {
 func addDockerFlavors(t *testing.T, folder string) {
 	t.Helper()
 	plain := readText(t, filepath.Join(folder, "cluster-template.yaml"))
-	addFlavor(t, folder, "kcp-remediation", changed(t, plain, "  kubeadmConfigSpec:\n", "$0"+waitForSignal)+"---\n"+controlPlaneCheck)
+	wait := "$0" + strings.ReplaceAll(waitForSignal, "$", "$$") // which clusterctl fills in
+	addFlavor(t, folder, "kcp-remediation", changed(t, plain, "  kubeadmConfigSpec:\n", wait)+"---\n"+controlPlaneCheck)
 	// Ignition has no Jinja: nodes have the names of their machines anyway, and the image's
 	// kubelet its providerID.
 	addFlavor(t, folder, "ignition", changed(t, plain,
