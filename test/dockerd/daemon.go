@@ -57,6 +57,9 @@ func StartDaemon(t testing.TB, o Options) *Daemon {
 	}
 	group := fmt.Sprintf("outrigger-dockerd-%d-%s", os.Getpid(), filepath.Base(dir))
 	t.Cleanup(func() { removeCgroups(t, group) })
+	if o.Filter {
+		t.Cleanup(func() { removeFilters(t) })
+	}
 	if o.Storage == "" {
 		o.Storage = "vfs"
 	}
@@ -77,6 +80,20 @@ func StartDaemon(t testing.TB, o Options) *Daemon {
 	t.Cleanup(func() { c.Close() })
 	d.Engine = &Engine{Host: "unix://" + socket, Client: c}
 	return d
+}
+
+// removeFilters takes away what an engine leaves in the network namespace when it ends:
+// it drops what is forwarded, also between containers of one bridge, such as the neighbour
+// discovery of IPv6.
+func removeFilters(t testing.TB) {
+	t.Helper()
+	for _, program := range []string{"iptables", "ip6tables"} {
+		for _, args := range []string{"-P FORWARD ACCEPT", "-F", "-t nat -F"} {
+			if out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Errorf("%s %s: %v\n%s", program, args, err, out)
+			}
+		}
+	}
 }
 
 // Stop ends the engine as its host's shutdown does, and with it containers.
