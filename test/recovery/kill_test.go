@@ -231,6 +231,11 @@ func (s *site) killUntil(t *testing.T, done <-chan struct{}, random *rand.Rand) 
 		victim := victims[random.IntN(len(victims))]
 		count[victim.name]++
 		victim.kill()
+		select {
+		case <-s.outrigger.Controller.Ended(): // it began without an API server; a kubelet starts it again
+			s.outrigger.Controller.Again(t)
+		default:
+		}
 	}
 }
 
