@@ -69,7 +69,11 @@ func newPlace(t *testing.T, c client.WithWatch, namespace string) *place {
 			return c.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			p.writes = append(p.writes, "update "+o.GetName())
+			verb := "update "
+			if len((&client.UpdateOptions{}).ApplyOptions(opts).DryRun) > 0 {
+				verb = "try "
+			}
+			p.writes = append(p.writes, verb+o.GetName())
 			return c.Update(ctx, o, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
