@@ -8,6 +8,7 @@ package loadbalancer
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -101,7 +102,7 @@ func Parse(r io.Reader) (Config, error) {
 		return Config{}, err
 	}
 	if c.Port == 0 {
-		return Config{}, fmt.Errorf("there is no line \"bind *:PORT\" or \"bind :::PORT v4v6\"")
+		return Config{}, errors.New(`no line is "bind *:PORT" or "bind :::PORT v4v6"`)
 	}
 	return c, nil
 }

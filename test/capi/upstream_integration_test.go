@@ -92,7 +92,7 @@ func TestUpstreamSpecsOnDocker(t *testing.T) {
 	}
 }
 
-// clusterInfo tells machines where the management cluster's API server is.
+// clusterInfo has the address of the management cluster's API server, for machines.
 const clusterInfo = `
 apiVersion: v1
 kind: ConfigMap

@@ -28,8 +28,8 @@ type Options struct {
 	// TCP is an address to listen at besides the socket, with TLS: Certificates
 	// is a folder with ca.pem, server.pem and server-key.pem.
 	TCP, Certificates string
-	// Filter has the engine keep its networks apart with iptables, as it does where
-	// nobody tells it otherwise. With IPv6 only engines from version 27 on do; before, that
+	// Filter has the engine keep its networks apart with iptables, as it does by
+	// default. With IPv6 only engines from version 27 on do; before, that
 	// is an experiment.
 	Filter bool
 	// Storage is the driver for layers; empty is vfs, which works everywhere and

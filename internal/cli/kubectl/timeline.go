@@ -23,9 +23,9 @@ func (a *App) timelineCommand() *cobra.Command {
 		Use: "timeline POD", Short: "Show where the time of a pod's start went", Args: cobra.ExactArgs(1),
 		Long: `Show the steps of a pod's start, those of its node and those of its guest, with
 their beginnings and lengths in seconds. They come from the PeerPod: the guest's
-are there once the pod's first container runs, each name once, from the first
-beginning to the last end. Layer by layer, and as long as the guest runs:
-outrigger timeline, on the node.`,
+are there if the adaptor has PEERPOD_TIMELINE=true, once the pod's first container
+runs, each name once, from the first beginning to the last end. Without that, layer
+by layer, and as long as the guest runs: outrigger timeline, on the node.`,
 		Example: "kubectl outrigger timeline web -n shop\nkubectl outrigger timeline web -o svg >web.svg",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, namespace, err := a.connect()
@@ -68,7 +68,7 @@ func ofSteps(steps []v1alpha1.Step) timeline.Timeline {
 		t.Steps = append(t.Steps, step)
 	}
 	if !slices.ContainsFunc(t.Steps, func(s timeline.Step) bool { return s.Where == timeline.Guest }) {
-		t.Missing = "the guest's steps are not known: no container of the pod runs yet, or its node or guest is older than timelines"
+		t.Missing = "the PeerPod has no steps of the guest: the adaptor writes them if PEERPOD_TIMELINE is true, once a container runs; on the node, outrigger timeline asks the guest"
 	}
 	return t.With()
 }

@@ -20,7 +20,7 @@ func TestTimelineOfAPeerPod(t *testing.T) {
 	f.peerPod("web", o{"steps": []any{older, node, guest}})
 	wants(t, f.succeeds("timeline", "web"), "shop/web: 1.500 s", "node  claim ", "guest kernel"+strings.Repeat(" ", 22+3)+"0.500   0.700")
 	f.peerPod("web", o{"steps": []any{older, node}})
-	wants(t, f.succeeds("timeline", "web"), "note: the guest's steps are not known")
+	wants(t, f.succeeds("timeline", "web"), "note: the PeerPod has no steps of the guest")
 	f.peerPod("web", o{})
 	for name, want := range map[string]string{"web": "no step of the start of pod shop/web is known yet", "absent": "no pod absent in namespace shop"} {
 		if code, _, errs := f.run("timeline", name); code != 1 || !strings.Contains(errs, want) {

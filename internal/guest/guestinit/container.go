@@ -51,7 +51,7 @@ func (g *guest) bootContainer() {
 		{"user-data", true, g.provision},
 		{"services", true, g.startServices},
 	})
-	g.tellTook()
+	g.writeMarks()
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")
 	}

@@ -187,8 +187,8 @@ func (g *guest) note(name string, start, end time.Duration) {
 	}
 }
 
-// tellTook hands the steps to the agent, which tells the node.
-func (g *guest) tellTook() {
+// writeMarks hands the steps to the agent, which returns them to the node.
+func (g *guest) writeMarks() {
 	for _, m := range g.took {
 		marks.Beside(agentSocket).Add(m.name, m.start, m.end, "")
 	}
@@ -395,7 +395,7 @@ func (g *guest) startServices() error {
 
 // afterReady runs the steps that the agent's start need not wait for.
 func (g *guest) afterReady() {
-	g.tellTook()
+	g.writeMarks()
 	g.tryModules(stageStart)
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")

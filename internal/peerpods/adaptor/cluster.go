@@ -31,7 +31,7 @@ const (
 	ChangeFailed ChangeKind = "failed"
 	// ChangeStarted: StartVM has ended; without Err the pod can run.
 	ChangeStarted ChangeKind = "started"
-	// ChangeTimeline: the first container runs, and the guest has told its steps.
+	// ChangeTimeline: the first container runs, and the guest has reported its steps.
 	ChangeTimeline ChangeKind = "timeline"
 	// ChangeStopping: the removal has begun.
 	ChangeStopping ChangeKind = "stopping"

@@ -39,7 +39,7 @@ func (s *Service) note(sb *sandbox, name string, began time.Time) {
 func (s *Service) Timeline(ctx context.Context, req *adaptorpb.TimelineRequest) (*timelinepb.Timeline, error) {
 	sb := s.find(req.GetId())
 	if sb == nil {
-		return nil, status.Errorf(codes.NotFound, "there is no sandbox %s", shorten(req.GetId(), 80))
+		return nil, status.Errorf(codes.NotFound, "no sandbox %s", shorten(req.GetId(), 80))
 	}
 	rec := sb.snapshot()
 	return timeline.ToProto(s.timeline(ctx, &rec)), nil
@@ -69,8 +69,8 @@ func (s *Service) timeline(ctx context.Context, rec *Record) timeline.Timeline {
 	return timeline.FromProto(reply).Plausible(asked, s.opts.Now()).With(own...)
 }
 
-// follow asks the guest for its steps until its first container runs, and tells the
-// observers. What it does not learn in time, nobody is told.
+// follow asks the guest for its steps until its first container runs, and passes them to
+// the observers. Steps that come later than that are not passed on.
 func (s *Service) follow(sb *sandbox) {
 	if len(s.opts.Observers) == 0 && s.opts.Cluster == nil || s.enter() != nil {
 		return

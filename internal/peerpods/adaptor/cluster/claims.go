@@ -55,7 +55,7 @@ type claim struct {
 	rec      adaptor.Record
 	failed   *adaptor.Change // why the last step failed
 	stuck    *adaptor.Change // why the removal does not go on
-	told     []timeline.Step // what the guest said of its start
+	guest    []timeline.Step // the steps of its start in the guest
 	outdated bool
 	released bool
 	// created is closed when the PeerPod exists.
@@ -89,7 +89,7 @@ func (c *tracker) observe(change adaptor.Change) {
 			c.queue.Add(id)
 		}
 	case adaptor.ChangeTimeline:
-		if c.update(id, func(cl *claim) { cl.told = change.Timeline.Summary() }) {
+		if c.cluster.opts.GuestSteps && c.update(id, func(cl *claim) { cl.guest = change.Timeline.Summary() }) {
 			c.queue.Add(id)
 		}
 	case adaptor.ChangeStuck:
@@ -199,7 +199,7 @@ func (c *tracker) sync(ctx context.Context, id string) error {
 
 func (c *tracker) write(ctx context.Context, cl *claim) error {
 	c.mu.Lock()
-	rec, failed, stuck, told, released := cl.rec, cl.failed, cl.stuck, cl.told, cl.released
+	rec, failed, stuck, guest, released := cl.rec, cl.failed, cl.stuck, cl.guest, cl.released
 	cl.outdated = !released
 	c.mu.Unlock()
 	if released {
@@ -210,7 +210,7 @@ func (c *tracker) write(ctx context.Context, cl *claim) error {
 			return err
 		}
 	}
-	pp, err := c.peerPods.Update(ctx, cl.pp, changes(&rec, failed, stuck, told)...)
+	pp, err := c.peerPods.Update(ctx, cl.pp, changes(&rec, failed, stuck, guest)...)
 	if apierrors.IsNotFound(err) {
 		cl.pp = nil // somebody deleted it; it is created again
 	}
@@ -220,7 +220,7 @@ func (c *tracker) write(ctx context.Context, cl *claim) error {
 	cl.pp = pp
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cl.outdated = cl.rec.Step != rec.Step || cl.failed != failed || cl.stuck != stuck || len(cl.told) != len(told) // it may have changed since
+	cl.outdated = cl.rec.Step != rec.Step || cl.failed != failed || cl.stuck != stuck || len(cl.guest) != len(guest) // it may have changed since
 	return nil
 }
 
@@ -279,7 +279,7 @@ func (c *Cluster) podUID(ctx context.Context, rec *adaptor.Record) (string, erro
 
 // changes returns what a sandbox's PeerPod should hold. It always includes the
 // finalizer: the object may have been replaced since it was last read.
-func changes(rec *adaptor.Record, failed, stuck *adaptor.Change, told []timeline.Step) []claims.Change {
+func changes(rec *adaptor.Record, failed, stuck *adaptor.Change, guest []timeline.Step) []claims.Change {
 	list := []claims.Change{claims.Guarded}
 	switch {
 	case rec.InstanceID != "":
@@ -289,7 +289,7 @@ func changes(rec *adaptor.Record, failed, stuck *adaptor.Change, told []timeline
 	default:
 		list = append(list, claims.Claimed)
 	}
-	for _, step := range slices.Concat(rec.Steps(), told) {
+	for _, step := range slices.Concat(rec.Steps(), guest) {
 		list = append(list, claims.Step(step))
 	}
 	if rec.State == adaptor.StateReady {

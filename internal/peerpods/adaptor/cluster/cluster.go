@@ -42,6 +42,9 @@ type Options struct {
 	Provider, ClusterID string
 	// Limit is how many pod VMs the node advertises; negative: it does not.
 	Limit int
+	// GuestSteps has the steps of guests written into PeerPods, which is a write more for
+	// each pod.
+	GuestSteps bool
 	// ClaimWait bounds how long a sandbox waits for the API server. Default 2 s.
 	ClaimWait time.Duration
 	// AwayWait replaces ClaimWait while the API server is unreachable. Default

@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
@@ -506,8 +507,49 @@ func BenchmarkPodLife(b *testing.B) {
 		s.run(name, name)
 		s.eventually("phase Ready", func() bool { pp := s.peerPod(name, name); return pp.Status.Phase == v1alpha1.PhaseReady })
 		s.event(name, claims.ReasonReady)
+		s.cluster.Observe(guestSteps(name))
 		s.remove(name)
 		s.eventually("no PeerPod", func() bool { return s.peerPod(name, name) == nil })
 	}
 	b.ReportMetric(float64(s.network.writes.Load())/float64(pods), "API-writes/pod")
+}
+
+// guestSteps is what is observed when the first container of a sandbox runs.
+func guestSteps(id string) adaptor.Change {
+	now := time.Now()
+	return adaptor.Change{Kind: adaptor.ChangeTimeline, Sandbox: adaptor.Record{ID: id}, Timeline: timeline.Timeline{Steps: []timeline.Step{
+		{Name: "kernel", Where: timeline.Guest, Start: now.Add(-time.Second), End: now},
+		{Name: "of-its-own", Where: timeline.Guest, Start: now, End: now},
+	}}}
+}
+
+// TestGuestStepsAreWrittenWhereAsked: the steps of guests are a write more, which nobody has
+// who did not ask for it.
+func TestGuestStepsAreWrittenWhereAsked(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		t.Run(fmt.Sprint(asked), func(t *testing.T) {
+			config := newFakeAPI(t).serve()
+			s := newStand(t, who{config, config, nil}, func(s *stand) { s.opts.GuestSteps = asked })
+			s.pod("web")
+			s.run("web", "web")
+			s.eventually("phase Ready", func() bool { return s.peerPod("web", "web").Status.Phase == v1alpha1.PhaseReady })
+			s.event("web", claims.ReasonReady)
+			s.cluster.Observe(guestSteps("web"))
+			if asked {
+				var steps []v1alpha1.Step
+				s.eventually("a step of the guest", func() bool {
+					steps = slices.DeleteFunc(s.peerPod("web", "web").Status.Steps, func(st v1alpha1.Step) bool { return st.Place != v1alpha1.PlaceGuest })
+					return len(steps) > 0
+				})
+				if len(steps) != 1 || steps[0].Name != "kernel" || steps[0].Time.Sub(steps[0].StartTime.Time) != time.Second {
+					t.Errorf("steps %+v", steps)
+				}
+			}
+			s.remove("web")
+			s.eventually("no PeerPod", func() bool { return s.peerPod("web", "web") == nil })
+			if writes := s.network.writes.Load(); !asked && writes > mostWrites || asked && writes > mostWrites+1 {
+				t.Errorf("%d writes", writes)
+			}
+		})
+	}
 }

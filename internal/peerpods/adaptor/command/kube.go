@@ -53,7 +53,7 @@ func (d *daemon) joinCluster(ctx context.Context, opts *adaptor.Options) (*kube,
 		Config: config, NodeConfig: asNode,
 		NodeName: d.cfg.NodeName, Owner: d.owner(),
 		Provider: d.name, ClusterID: opts.ClusterID, Limit: d.cfg.PodsLimit,
-		Log: d.log,
+		GuestSteps: d.cfg.GuestSteps, Log: d.log,
 	}
 	if co.ClusterID == "" {
 		co.ClusterID = d.clusterID(ctx, &co)

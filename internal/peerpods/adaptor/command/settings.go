@@ -28,6 +28,7 @@ type settings struct {
 	NodeName     string        `flag:"node-name" env:"NODE_NAME" usage:"name of this node in owner tags; default: the host name"`
 	ClusterID    string        `flag:"cluster-id" env:"CLUSTER_ID" usage:"name of this cluster in owner tags; without it no instance is deleted that is not on record here. Default: the machine id, in Kubernetes the UID of namespace kube-system"`
 	Orphans      time.Duration `flag:"orphan-timeout" env:"ORPHAN_TIMEOUT" default:"10m" min:"0" usage:"remove a sandbox that had no client for so long; 0: never"`
+	GuestSteps   bool          `flag:"peerpod-timeline" env:"PEERPOD_TIMELINE" default:"false" usage:"write the steps of guests into PeerPods as well, for kubectl outrigger timeline: one more write to the API server for each pod"`
 	VerifyCloud  bool          `flag:"cloud-config-verify" env:"CLOUD_CONFIG_VERIFY" default:"false" usage:"check the provider's configuration against the cloud at start; exit if it is wrong"`
 
 	Forwarder          int           `group:"Pod VMs" flag:"forwarder-port" env:"FORWARDER_PORT" default:"15150" min:"1" max:"65535" usage:"TCP port of agent-protocol-forwarder in the VM"`

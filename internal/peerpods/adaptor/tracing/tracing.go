@@ -42,7 +42,7 @@ type Tracer struct {
 	// steps by sandbox id, until the sandbox is started; stopping likewise.
 	steps    map[string][]adaptor.Change
 	stopping map[string]adaptor.Change
-	// started are the contexts of starts whose guests have not told their steps yet.
+	// started are the contexts of starts whose guests have not reported their steps yet.
 	started map[string]context.Context
 }
 
@@ -118,12 +118,12 @@ func (t *Tracer) start(change adaptor.Change, steps []adaptor.Change) context.Co
 	return ctx
 }
 
-// guest adds what guest and relay have told to the trace of the start.
-func (t *Tracer) guest(start context.Context, told timeline.Timeline) {
+// guest adds the steps of guest and relay to the trace of the start.
+func (t *Tracer) guest(start context.Context, reported timeline.Timeline) {
 	if start == nil {
 		return // by an earlier process
 	}
-	for _, step := range told.Steps {
+	for _, step := range reported.Steps {
 		if !slices.Contains(timeline.Names, step.Name) {
 			continue // a part of the adaptor's, or unheard of
 		}
