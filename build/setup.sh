@@ -60,6 +60,7 @@ git which files are ours
 curl asks the database of vulnerabilities
 jq reads JSON in guides
 dbus-daemon the bus by which a service of systemd is restarted
+systemd the first process of machines from images of the shape of kind's
 END
   openstack) cat <<'END' ;;
 keystone identity
