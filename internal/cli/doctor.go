@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/program"
 )
@@ -41,7 +42,7 @@ work. Nothing is changed. Exit codes: 0 all is well, 1 warnings, 2 errors.`,
 			return exit(report.ExitCode())
 		},
 	}
-	outputFlag(cmd, &output, "text", "json")
+	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 

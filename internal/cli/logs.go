@@ -143,7 +143,10 @@ func (a *App) findSandbox(ctx context.Context, name string) (*podclient.Client, 
 	}
 	if a.socket != "" {
 		client := podclient.New(a.socket)
-		sandboxes, _ := client.Sandboxes(ctx)
+		sandboxes, listErr := client.Sandboxes(ctx)
+		if listErr != nil {
+			return nil, "", fmt.Errorf("%w; nor at %s (--socket): %w", err, a.socket, listErr)
+		}
 		for _, s := range sandboxes {
 			if s.PodName == name || s.Id == name {
 				return client, s.Id, nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
@@ -60,7 +61,7 @@ func (a *App) psCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
-	outputFlag(cmd, &output, "table", "wide", "json")
+	commandline.Form(cmd, &output, "output", "form of the output", "table", "wide", "json")
 	return cmd
 }
 

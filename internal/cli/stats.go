@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/program"
 )
 
@@ -40,7 +41,7 @@ func (a *App) statsCommand() *cobra.Command {
 			return a.printStats(all)
 		},
 	}
-	outputFlag(cmd, &output, "table", "json")
+	commandline.Form(cmd, &output, "output", "form of the output", "table", "json")
 	return cmd
 }
 

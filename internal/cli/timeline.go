@@ -12,14 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/timeline"
 )
 
 // timelineWait bounds the wait for node and guest.
 const timelineWait = 15 * time.Second
-
-// leastWidth is that of a timeline on something that is not a wider terminal, in columns.
-const leastWidth = 80
 
 func (a *App) timelineCommand() *cobra.Command {
 	var output string
@@ -47,7 +45,7 @@ may be one that Kubernetes runs on this node, by its name or sandbox id.`,
 			return a.timeline(cmd.Context(), a.Stdout, args[0], output)
 		},
 	}
-	outputFlag(cmd, &output, timeline.Forms...)
+	commandline.Form(cmd, &output, "output", "form of the output", timeline.Forms...)
 	return cmd
 }
 
@@ -71,7 +69,7 @@ func (a *App) timeline(ctx context.Context, w io.Writer, name, form string) erro
 		return fmt.Errorf("timeline of pod %s: %w", title, err)
 	}
 	_, columns := (&terminal{out: asTerminal(w)}).size()
-	return timeline.Write(w, form, title, t.With(own...), max(leastWidth, int(columns)))
+	return timeline.Write(w, form, title, t.With(own...), max(timeline.LeastWidth, int(columns)))
 }
 
 // step notes a step of run that has just ended.

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -54,5 +55,9 @@ func TestTimelineSaysWhatIsWrong(t *testing.T) {
 		if code, _, stderr := s.run(args...); code != 125 || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
 		}
+	}
+	code, _, stderr := s.run("--socket", filepath.Join(s.root, "nosuch.sock"), "timeline", "none")
+	if code != 125 || !strings.Contains(stderr, `no such pod: "none"`) || !strings.Contains(stderr, "nosuch.sock (--socket): ") {
+		t.Errorf("without an adaptor at the socket: exit code %d, %s", code, stderr)
 	}
 }

@@ -5,28 +5,14 @@ package cli
 import (
 	"fmt"
 	"runtime"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/cli/demoimage"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
-
-// outputFlag adds -o with the given forms, the first being the default.
-func outputFlag(cmd *cobra.Command, into *string, forms ...string) {
-	all := strings.Join(forms, ", ")
-	cmd.Flags().StringVarP(into, "output", "o", forms[0], "form of the output: "+all)
-	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains(forms, *into) {
-			return fmt.Errorf("--output %q: want %s", *into, all)
-		}
-		return nil
-	}
-}
 
 func (a *App) versionCommand() *cobra.Command {
 	var output string
@@ -42,7 +28,7 @@ func (a *App) versionCommand() *cobra.Command {
 			return nil
 		},
 	}
-	outputFlag(cmd, &output, "text", "json")
+	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 

@@ -28,6 +28,9 @@ func Write(w io.Writer, form, title string, t Timeline, width int) error {
 	return t.text(w, title, width)
 }
 
+// LeastWidth is that of the text where there is no wider terminal, in columns.
+const LeastWidth = 80
+
 // Columns of the text before the bars: where, the step with its detail, start, length.
 const (
 	whereColumn = 6

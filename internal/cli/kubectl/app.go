@@ -14,8 +14,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,19 +139,12 @@ func (a *App) connect() (*cluster, string, error) {
 	return c, namespace, err
 }
 
-// outputFlag adds -o; the first form is the default, without any they are text and json.
-func outputFlag(cmd *cobra.Command, into *string, forms ...string) {
-	if len(forms) == 0 {
-		forms = []string{"text", "json"}
-	}
-	cmd.Flags().StringVarP(into, "output", "o", forms[0], "form of the output: "+strings.Join(forms, ", "))
-	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains(forms, *into) {
-			return fmt.Errorf("--output %q: want %s", *into, strings.Join(forms, " or "))
-		}
+// onePod is for commands about one pod.
+func onePod(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
 		return nil
 	}
+	return fmt.Errorf("want one POD, and not %d: %s; kubectl get pods lists them", len(args), cmd.UseLine())
 }
 
 // print writes v as JSON, or lets text write it.

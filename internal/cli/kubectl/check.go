@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/outrigger/outrigger/internal/cli/doctor"
+	"github.com/outrigger/outrigger/internal/commandline"
 )
 
 const checkName = "check"
@@ -39,7 +40,7 @@ of the command itself.`,
 		},
 	}
 	cmd.Flags().BoolVar(&pre, "pre", false, "before Outrigger is installed: whether it can be")
-	outputFlag(cmd, &output)
+	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 

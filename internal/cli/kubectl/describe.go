@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 )
 
@@ -26,7 +27,7 @@ func (a *App) describeCommand() *cobra.Command {
 	ofPod := &cobra.Command{
 		Use: "pod NAME", Aliases: []string{"pods", "po"}, Short: "Show a pod, its PeerPod, its instance and the way to it; what is wrong comes first",
 		Example: "kubectl outrigger describe pod web -n shop\nkubectl outrigger describe pod web -o json",
-		Args:    cobra.ExactArgs(1),
+		Args:    onePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, namespace, err := a.connect()
 			if err != nil {
@@ -39,7 +40,7 @@ func (a *App) describeCommand() *cobra.Command {
 			return a.print(output, d, d.print)
 		},
 	}
-	outputFlag(ofPod, &output)
+	commandline.Form(ofPod, &output, "output", "form of the output", "text", "json")
 	describe.AddCommand(ofPod)
 	return describe
 }

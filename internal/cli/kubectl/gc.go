@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -49,7 +50,7 @@ Without -n all namespaces are looked at.`,
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show; the one way there is")
 	cmd.Flags().DurationVar(&older, "older-than", older, "leave out what is younger: it may be on its way")
-	outputFlag(cmd, &output)
+	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 

@@ -24,7 +24,7 @@ func (a *App) logsCommand() *cobra.Command {
 	var console bool
 	tail := "64Ki"
 	cmd := &cobra.Command{
-		Use: "logs --console POD", Short: "Show the serial console of a pod's VM", Args: cobra.ExactArgs(1),
+		Use: "logs --console POD", Short: "Show the serial console of a pod's VM", Args: onePod,
 		Long: `Show the serial console of a pod's VM, where its kernel and agent write. The
 provider is asked from this machine, with the settings of the cluster, so it
 must be built in or be a plugin here, and you must be allowed to read

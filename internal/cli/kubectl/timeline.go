@@ -11,16 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/timeline"
 )
-
-// timelineWidth is that of the text, in columns.
-const timelineWidth = 80
 
 func (a *App) timelineCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use: "timeline POD", Short: "Show where the time of a pod's start went", Args: cobra.ExactArgs(1),
+		Use: "timeline POD", Short: "Show where the time of a pod's start went", Args: onePod,
 		Long: `Show the steps of a pod's start, those of its node and those of its guest, with
 their beginnings and lengths in seconds. They come from the PeerPod: the guest's
 are there if the adaptor has PEERPOD_TIMELINE=true, once the pod's first container
@@ -39,19 +37,19 @@ by layer, and as long as the guest runs: outrigger timeline, on the node.`,
 			if len(peerPods) == 0 || len(peerPods[0].Status.Steps) == 0 {
 				return noSteps(namespace, args[0], d.Problems)
 			}
-			return timeline.Write(a.Stdout, output, namespace+"/"+args[0], ofSteps(peerPods[0].Status.Steps), timelineWidth)
+			return timeline.Write(a.Stdout, output, namespace+"/"+args[0], ofSteps(peerPods[0].Status.Steps), timeline.LeastWidth)
 		},
 	}
-	outputFlag(cmd, &output, timeline.Forms...)
+	commandline.Form(cmd, &output, "output", "form of the output", timeline.Forms...)
 	return cmd
 }
 
 func noSteps(namespace, name string, problems []Problem) error {
-	text := fmt.Sprintf("no step of the start of pod %s/%s is known yet", namespace, name)
+	text := []string{fmt.Sprintf("no step of the start of pod %s/%s is known yet", namespace, name)}
 	for _, p := range problems {
-		text += "\n" + p.Where + ": " + prefixed(p.Reason) + p.Message
+		text = append(text, p.Where+": "+prefixed(p.Reason)+p.Message)
 	}
-	return errors.New(strings.TrimRight(text, "\n"))
+	return errors.New(strings.Join(text, "\n"))
 }
 
 // ofSteps returns the timeline of a PeerPod's steps.

@@ -27,4 +27,9 @@ func TestTimelineOfAPeerPod(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s", name, code, errs)
 		}
 	}
+	for _, args := range [][]string{{"timeline"}, {"timeline", "a", "b"}, {"describe", "pod"}, {"logs", "--console"}} {
+		if code, _, errs := f.run(args...); code != 1 || !strings.Contains(errs, "want one POD, and not ") || !strings.Contains(errs, "kubectl outrigger "+args[0]) {
+			t.Errorf("%q: exit code %d, %s", args, code, errs)
+		}
+	}
 }

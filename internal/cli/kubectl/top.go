@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 )
 
@@ -35,7 +36,7 @@ kata.peerpods.io/vm, which PEERPODS_LIMIT_PER_NODE sets).`,
 			return a.print(output, usage, usage.print)
 		},
 	}
-	outputFlag(cmd, &output)
+	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 
