@@ -33,13 +33,13 @@ controller-gen object:headerFile="$header" crd paths=./api/ccm/... \
   output:object:dir="$out/api/ccm/v1alpha1" output:crd:dir="$out/deploy/ccm-operator/crd"
 rm -f "$header"
 config/generate.sh controller-gen "$out"
-sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml" \
+sed -i "1i # $spdx" "$out"/deploy/base/crd/confidentialcontainers.org_*.yaml \
   "$out/deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml"
 
 # -trimpath as `make build` has it, so that the clouds' SDKs are compiled once.
 CGO_ENABLED=0 go run -trimpath ./internal/cli/reference "$out/docs/reference" "$out/deploy/chart"
 mkdir -p "$out/deploy/chart/generated"
-cp "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml" deploy/components/monitoring/{rules.yaml,outrigger.json} \
+cp "$out"/deploy/base/crd/confidentialcontainers.org_*.yaml deploy/components/monitoring/{rules.yaml,outrigger.json} \
   "$out/deploy/chart/generated/"
 mkdir -p "$out"/deploy/ccm-operator/chart/{crds,generated}
 cp "$out/deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml" "$out/deploy/ccm-operator/chart/crds/"

@@ -8,15 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of PeerPods.
+// GroupVersion is that of PeerPods and PodVMPools.
 var GroupVersion = schema.GroupVersion{Group: "confidentialcontainers.org", Version: "v1alpha1"}
 
-// Resource is the plural as it stands in URLs and RBAC rules.
-const Resource = "peerpods"
+// Resource and PoolResource are the plurals as they stand in URLs and RBAC rules.
+const (
+	Resource     = "peerpods"
+	PoolResource = "podvmpools"
+)
 
 // AddToScheme registers the types.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &PeerPod{}, &PeerPodList{})
+	scheme.AddKnownTypes(GroupVersion, &PeerPod{}, &PeerPodList{}, &PodVMPool{}, &PodVMPoolList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

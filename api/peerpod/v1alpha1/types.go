@@ -22,6 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="Type",type=string,priority=1,JSONPath=`.status.instance.type`
 // +kubebuilder:printcolumn:name="Zone",type=string,priority=1,JSONPath=`.status.instance.zone`
 // +kubebuilder:printcolumn:name="Addresses",type=string,priority=1,JSONPath=`.status.instance.addresses`
+// +kubebuilder:printcolumn:name="Pool",type=string,priority=1,JSONPath=`.spec.pool.name`
 // +kubebuilder:printcolumn:name="Sandbox",type=string,priority=1,JSONPath=`.spec.sandboxID`
 // +kubebuilder:printcolumn:name="Error",type=string,priority=1,JSONPath=`.status.lastError.message`
 // +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
@@ -36,12 +37,13 @@ type PeerPod struct {
 }
 
 // PeerPodSpec says what is claimed and for whom. Only instanceID changes in
-// the life of a PeerPod.
+// the life of a PeerPod, poolVM with it, and the claim of one that waits in a pool.
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.cloudProvider) || (has(self.cloudProvider) && self.cloudProvider == oldSelf.cloudProvider)",message="cloudProvider cannot change: the instance is at that provider"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.sandboxID) || (has(self.sandboxID) && self.sandboxID == oldSelf.sandboxID)",message="sandboxID cannot change: the instance is found by it"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.clusterID) || (has(self.clusterID) && self.clusterID == oldSelf.clusterID)",message="clusterID cannot change: the instance is tagged with it"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.podUID) || (has(self.podUID) && self.podUID == oldSelf.podUID)",message="podUID cannot change: make another PeerPod"
+// +kubebuilder:validation:XValidation:rule="has(oldSelf.pool) == has(self.pool)",message="pool cannot come or go: make another PeerPod"
 type PeerPodSpec struct {
 	// cloudProvider is the name of the provider that has the instance.
 	// +optional
@@ -78,6 +80,46 @@ type PeerPodSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ClusterID string `json:"clusterID,omitempty"`
+
+	// pool is what the instance has to do with a PodVMPool; absent for the instance of one pod.
+	// +optional
+	Pool *PoolMember `json:"pool,omitempty"`
+
+	// poolVM is the PeerPod, as namespace/name, of the instance that this pod has taken from a pool.
+	// +optional
+	// +kubebuilder:validation:MaxLength=507
+	PoolVM string `json:"poolVM,omitempty"`
+}
+
+// PoolMember is an instance as one of a PodVMPool.
+//
+// +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name && self.template == oldSelf.template && self.authority == oldSelf.authority",message="what the instance was made with cannot change: make another PeerPod"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.claim) || (has(self.claim) && self.claim == oldSelf.claim)",message="claim cannot change: an instance serves one pod, once"
+type PoolMember struct {
+	// name is that of the PodVMPool.
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// template is the one of the pool, with which the instance was made; see PodVMPool.
+	// +kubebuilder:validation:MaxLength=64
+	Template string `json:"template"`
+	// authority is the certificate, PEM, that issued the instance's own for the time in which it waits. Its key is thrown away.
+	// +kubebuilder:validation:MaxLength=4096
+	Authority string `json:"authority"`
+	// claim is the pod that has taken the instance. It is never taken back.
+	// +optional
+	Claim *PoolClaim `json:"claim,omitempty"`
+}
+
+// PoolClaim names the PeerPod of the pod that took an instance of a pool.
+type PoolClaim struct {
+	// namespace is that of the PeerPod.
+	// +kubebuilder:validation:MaxLength=253
+	Namespace string `json:"namespace"`
+	// name is that of the PeerPod.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// time is when the pod took the instance.
+	Time metav1.MicroTime `json:"time"`
 }
 
 // Phase is where the sandbox is in its life, in one word. Conditions say it

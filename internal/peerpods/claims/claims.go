@@ -182,8 +182,8 @@ func Diff(pp *v1alpha1.PeerPod, changes ...Change) (Patches, error) {
 		meta["finalizers"] = pp.Finalizers
 		main["metadata"] = meta
 	}
-	if old.Spec.InstanceID != pp.Spec.InstanceID {
-		main["metadata"], main["spec"] = meta, map[string]string{"instanceID": pp.Spec.InstanceID}
+	if spec := specPatch(&old.Spec, &pp.Spec); len(spec) > 0 {
+		main["metadata"], main["spec"] = meta, spec
 	}
 	var p Patches
 	var err error
@@ -194,6 +194,24 @@ func Diff(pp *v1alpha1.PeerPod, changes ...Change) (Patches, error) {
 		p.Status, err = json.Marshal(map[string]any{"metadata": version(pp), "status": statusPatch(&pp.Status)})
 	}
 	return p, err
+}
+
+// specPatch has the fields of the spec that change in the life of a PeerPod.
+func specPatch(old, now *v1alpha1.PeerPodSpec) map[string]any {
+	patch := map[string]any{}
+	if old.InstanceID != now.InstanceID {
+		patch["instanceID"] = now.InstanceID
+	}
+	if old.PoolVM != now.PoolVM {
+		patch["poolVM"] = now.PoolVM
+	}
+	if old.NodeName != now.NodeName {
+		patch["nodeName"] = now.NodeName
+	}
+	if now.Pool != nil && !equality.Semantic.DeepEqual(old.Pool, now.Pool) {
+		patch["pool"] = map[string]any{"claim": now.Pool.Claim}
+	}
+	return patch
 }
 
 // statusPatch sets removed fields to null: a merge patch keeps what it does not

@@ -12,6 +12,8 @@
 //     second instances of one sandbox, are removed after a grace period;
 //   - settings watches the ConfigMap and the Secret.
 //
+// Two more, [Pools] and [PoolVMs], keep VMs ready for pods: PodVMPools.
+//
 // Every decision is made from the current state of API and cloud. State in
 // memory only saves calls, so the controller can be killed at any time.
 package controller
@@ -19,6 +21,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -111,7 +114,7 @@ func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 	if err := index(mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
-	for _, add := range []func(manager.Manager, *Reconciler) error{addPeerPods, addSettings} {
+	for _, add := range []func(manager.Manager, *Reconciler) error{addPeerPods, addSettings, addPools} {
 		if err := add(mgr, r); err != nil {
 			return nil, err
 		}
@@ -122,7 +125,7 @@ func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 // newReconciler returns one whose client reads from a cache and live does not.
 func newReconciler(cached client.Client, live client.Reader, recorder *controllers.Recorder, o Options) *Reconciler {
 	r := &Reconciler{
-		cached: cached, live: live, claims: &claims.Claims{API: claimsAPI{cached, live}},
+		cached: cached, live: live, writer: cached, claims: &claims.Claims{API: claimsAPI{cached, live}},
 		events: reporter{recorder}, metrics: newMeters(o.Registry),
 		options: o, log: o.Log, now: o.Cloud.Now,
 	}
@@ -181,6 +184,39 @@ func addPeerPods(mgr manager.Manager, r *Reconciler) error {
 		UpdateFunc: func(event.UpdateEvent) bool { return false },
 	}
 	return c.Watch(source.Kind[client.Object](mgr.GetCache(), nodeMetadata(), handler.EnqueueRequestsFromMapFunc(r.ofNode), gone))
+}
+
+// addPools adds the controllers of PodVMPools and of their VMs.
+func addPools(mgr manager.Manager, r *Reconciler) error {
+	kind := v1alpha1.GroupVersion.WithKind("PodVMPool").GroupKind()
+	if _, err := mgr.GetRESTMapper().RESTMapping(kind, v1alpha1.GroupVersion.Version); meta.IsNoMatchError(err) {
+		r.log.Warn("there are no pools of VMs: the cluster has no resource " + v1alpha1.PoolResource + "; install it with kubectl apply -k deploy/base/crd, then start this again")
+		return nil
+	}
+	pools := newPools(r)
+	ofPool := handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, pp *v1alpha1.PeerPod) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pp.Spec.Pool.Name}}}
+	})
+	isMember := predicate.NewTypedPredicateFuncs(func(pp *v1alpha1.PeerPod) bool {
+		return pp.Spec.Pool != nil && pp.Namespace == r.options.Namespace
+	})
+	c, err := controller.New("podvmpool", mgr, controller.Options{Reconciler: pools, LogConstructor: logConstructor(mgr.GetLogger())})
+	if err != nil {
+		return err
+	}
+	vms, err := controller.New("poolvm", mgr, controller.Options{
+		Reconciler: pools.vms, MaxConcurrentReconciles: r.options.PoolStarting,
+		RateLimiter:    workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		LogConstructor: logConstructor(mgr.GetLogger()),
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		c.Watch(source.Kind(mgr.GetCache(), &v1alpha1.PodVMPool{}, &handler.TypedEnqueueRequestForObject[*v1alpha1.PodVMPool]{})),
+		c.Watch(source.Kind(mgr.GetCache(), &v1alpha1.PeerPod{}, ofPool, isMember)),
+		vms.Watch(source.Kind(mgr.GetCache(), &v1alpha1.PeerPod{}, &handler.TypedEnqueueRequestForObject[*v1alpha1.PeerPod]{}, isMember)),
+	)
 }
 
 // logConstructor names the PeerPod with the keys of all our logs.
@@ -252,6 +288,8 @@ type Options struct {
 	// Adopt is how old a PeerPod without an instance must be before the
 	// controller adopts one for it: 2 minutes.
 	Adopt time.Duration `flag:"adopt-after" default:"2m" min:"1ns" usage:"how old a PeerPod without an instance must be before the one found in the cloud is noted"`
+	// PoolStarting bounds the VMs of one pool that are made at the same time: 10.
+	PoolStarting int `flag:"pool-starting" default:"10" min:"1" usage:"VMs of a PodVMPool that are made at the same time"`
 }
 
 // Names of the objects with the settings.
@@ -263,6 +301,7 @@ const (
 func (o *Options) complete() {
 	o.Workers = cmp.Or(o.Workers, 16)
 	o.Sweepers = cmp.Or(o.Sweepers, 8)
+	o.PoolStarting = cmp.Or(o.PoolStarting, 10)
 	o.Period = cmp.Or(o.Period, time.Minute)
 	o.Grace = cmp.Or(o.Grace, 5*time.Minute)
 	o.Settle = cmp.Or(o.Settle, time.Minute)

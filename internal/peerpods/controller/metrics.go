@@ -28,6 +28,7 @@ type meters struct {
 	peerpods *prometheus.GaugeVec
 	listed   *prometheus.GaugeVec
 	swept    *prometheus.GaugeVec
+	pools    *prometheus.GaugeVec
 	settings prometheus.Gauge
 }
 
@@ -52,11 +53,14 @@ func newMeters(registry prometheus.Registerer) *meters {
 		swept: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "peerpod_ctrl_last_sweep_timestamp_seconds", Help: "When the last sweep of the provider succeeded, in Unix time.",
 		}, []string{"provider"}),
+		pools: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "peerpod_ctrl_pool_vms", Help: "VMs of PodVMPools, by whether they are starting, ready for a pod, or claimed by one; wanted is minReady.",
+		}, []string{"pool", "state"}),
 		settings: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "peerpod_ctrl_settings_valid", Help: "1 when every provider in use works with the newest settings.",
 		}),
 	}
-	registry.MustRegister(m.calls, m.errors, m.deleted, m.peerpods, m.listed, m.swept, m.settings)
+	registry.MustRegister(m.calls, m.errors, m.deleted, m.peerpods, m.listed, m.swept, m.pools, m.settings)
 	return m
 }
 
@@ -72,6 +76,15 @@ func (m *meters) sweptAt(name string, at time.Time, claimed, unclaimed int) {
 	m.swept.WithLabelValues(name).Set(float64(at.Unix()))
 	m.listed.WithLabelValues(name, "true").Set(float64(claimed))
 	m.listed.WithLabelValues(name, "false").Set(float64(unclaimed))
+}
+
+// countPool updates the number of a pool's VMs.
+func (m *meters) countPool(pool *v1alpha1.PodVMPool) {
+	for state, n := range map[string]int32{
+		"starting": pool.Status.Starting, "ready": pool.Status.Ready, "claimed": pool.Status.Claimed, "wanted": pool.Spec.MinReady,
+	} {
+		m.pools.WithLabelValues(pool.Name, state).Set(float64(n))
+	}
 }
 
 // count updates the number of PeerPods.

@@ -28,6 +28,7 @@ import (
 type Reconciler struct {
 	cached  client.Reader
 	live    client.Reader // past the cache
+	writer  client.Client
 	claims  *claims.Claims
 	clouds  *cloud.Clouds
 	events  reporter
@@ -92,6 +93,9 @@ func (r *Reconciler) keep(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.
 	}
 	if err := r.mention(ctx, pp); err != nil {
 		return reconcile.Result{}, err
+	}
+	if pp.Spec.Pool != nil {
+		return reconcile.Result{}, nil // see PoolVMs
 	}
 	return r.adopt(ctx, pp)
 }

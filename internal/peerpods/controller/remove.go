@@ -158,7 +158,7 @@ func (r *Reconciler) deleteAll(ctx context.Context, pp *v1alpha1.PeerPod, c *clo
 // permission to delete any VM of the account.
 func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud, snapshot *cloud.Snapshot) (string, error) {
 	id := pp.Spec.InstanceID
-	if id == "" {
+	if id == "" || pp.Spec.PoolVM != "" { // the instance of a pool is removed with the PeerPod that it was made with
 		return "", nil
 	}
 	instance := snapshot.OfID(id)

@@ -315,7 +315,7 @@ func (s *Sweeper) followUp(ctx context.Context, c *cloud.Cloud, snapshot *cloud.
 		if pp.DeletionTimestamp != nil || pp.Spec.SandboxID == "" || pp.Spec.CloudProvider != c.Name {
 			continue
 		}
-		exists := eldest(s.claimed(snapshot, pp)) != nil
+		exists := eldest(s.claimed(snapshot, pp)) != nil || pp.Spec.PoolVM != "" && snapshot.OfID(pp.Spec.InstanceID) != nil
 		switch {
 		case pp.Spec.InstanceID == "" && exists:
 			s.waiters.enqueue(client.ObjectKeyFromObject(pp)) // to be adopted

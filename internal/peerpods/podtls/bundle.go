@@ -59,6 +59,15 @@ func NewBundle(serverName string, now time.Time) (*Bundle, error) {
 	return b, err
 }
 
+// RenewBefore is how long before its end a certificate is replaced.
+const RenewBefore = 30 * 24 * time.Hour
+
+// ValidFor reports whether a PEM certificate is valid now and for that long.
+func ValidFor(certificate []byte, now time.Time, long time.Duration) bool {
+	_, certs, err := pool(certificate)
+	return err == nil && now.After(certs[0].NotBefore) && now.Add(long).Before(certs[0].NotAfter)
+}
+
 func subject(name string) pkix.Name {
 	return pkix.Name{Organization: []string{"outrigger"}, CommonName: name}
 }

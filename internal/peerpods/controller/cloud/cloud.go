@@ -4,11 +4,17 @@ package cloud
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 // Cloud is one provider as far as the controller uses it. Its calls are
@@ -49,6 +55,41 @@ func (c *Cloud) Delete(ctx context.Context, id string) error {
 		return fmt.Errorf("delete instance %s at provider %s: %w", id, c.Name, err)
 	}
 	return nil
+}
+
+// Create makes an instance. Besides those in spec it gets the tags of this cluster and of
+// its key. The instance may be there with an error, too, and without its id being known.
+func (c *Cloud) Create(ctx context.Context, name, key string, data cloudinit.CloudConfig, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	tags := maps.Clone(c.owner.options.Owner)
+	maps.Copy(tags, spec.Tags)
+	tags[provider.TagKey] = provider.TagValue(key)
+	tags[provider.TagCreated] = c.owner.options.Now().UTC().Format(time.RFC3339)
+	spec.Tags = tags
+	var instance *provider.Instance
+	err := c.call(ctx, "create", func(ctx context.Context, p provider.Provider) (err error) {
+		instance, err = p.CreateInstance(ctx, name, key, data, spec)
+		return err
+	})
+	if err == nil && instance == nil {
+		err = fmt.Errorf("%w: it returned neither an instance nor an error", provider.ErrUnknown)
+	}
+	if err == nil {
+		err = instance.Check()
+	}
+	if err != nil {
+		text, _ := data.Generate() // clouds quote what they refuse, and this holds the VM's key
+		return instance, fmt.Errorf("create an instance at provider %s: %w", c.Name, redact.Error(err, redact.Known(append(redact.Find(text), text)...)))
+	}
+	return instance, nil
+}
+
+// Fingerprint names the settings that the provider has now.
+func (c *Cloud) Fingerprint() string {
+	c.slot.configuring.Lock()
+	defer c.slot.configuring.Unlock()
+	text, _ := json.Marshal(c.slot.values) // map of strings: keys are sorted, and it cannot fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // Get looks up one instance; ErrNotFound also for an id that the cloud can

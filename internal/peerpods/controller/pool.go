@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// poolFinalizer keeps a PodVMPool until none of its VMs waits any more.
+const poolFinalizer = "confidentialcontainers.org/podvmpool"
+
+const (
+	// surplusAfter is how long after the last claim a pool goes back to minReady.
+	surplusAfter = 10 * time.Minute
+	// demandWindow is the least time whose claims say how many VMs are needed.
+	demandWindow = time.Minute
+	// poolPeriod is when a pool is looked at without any event: VMs grow old.
+	poolPeriod = time.Minute
+)
+
+// Pools decides how many VMs a PodVMPool has: it makes the PeerPods of new ones and
+// deletes those of VMs that are not to wait any more. PoolVMs does the rest. How many
+// there are is counted each time, so that nothing depends on this process.
+type Pools struct {
+	*Reconciler
+	vms *PoolVMs
+}
+
+// Reconcile implements reconcile.Reconciler for PodVMPools.
+func (p *Pools) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	select {
+	case <-p.clouds.Ready():
+	case <-ctx.Done():
+		return reconcile.Result{}, ctx.Err()
+	}
+	pool := &v1alpha1.PodVMPool{}
+	if err := p.cached.Get(ctx, request.NamespacedName, pool); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if pool.DeletionTimestamp != nil {
+		return ignoreStale(p.drain(ctx, pool))
+	}
+	if !controllerutil.ContainsFinalizer(pool, poolFinalizer) {
+		before := pool.DeepCopy()
+		controllerutil.AddFinalizer(pool, poolFinalizer)
+		return ignoreStale(reconcile.Result{}, p.writer.Patch(ctx, pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+	}
+	return ignoreStale(p.fill(ctx, pool))
+}
+
+// drain deletes the VMs that wait, and then lets the pool go.
+func (p *Pools) drain(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.Result, error) {
+	members, err := p.members(ctx, p.live, pool)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	waiting := slices.DeleteFunc(members, func(pp *v1alpha1.PeerPod) bool { return pp.Spec.Pool.Claim != nil })
+	if len(waiting) > 0 {
+		doomed := slices.DeleteFunc(waiting, func(pp *v1alpha1.PeerPod) bool { return pp.DeletionTimestamp != nil })
+		return reconcile.Result{RequeueAfter: poolPeriod}, p.retire(ctx, doomed)
+	}
+	before := pool.DeepCopy()
+	controllerutil.RemoveFinalizer(pool, poolFinalizer)
+	p.vms.attempts.Delete(pool.Name)
+	p.metrics.pools.DeletePartialMatch(prometheus.Labels{"pool": pool.Name})
+	return reconcile.Result{}, p.writer.Patch(ctx, pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// fill brings the number of VMs that wait to what it is to be.
+func (p *Pools) fill(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.Result, error) {
+	c, err := p.clouds.Get(pool.Spec.CloudProvider)
+	if err != nil {
+		p.vms.failed(pool, "configure", missingProvider{err})
+		return reconcile.Result{RequeueAfter: poolPeriod}, p.writeStatus(ctx, pool, &census{}, "")
+	}
+	node, err := p.nodeCertificate(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	template := templateOf(pool, c, node)
+	members, err := p.members(ctx, p.cached, pool)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	count := p.take(pool, members, template)
+	if err := p.retire(ctx, count.retire); err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := p.writeStatus(ctx, pool, count, template); err != nil {
+		return reconcile.Result{}, err
+	}
+	if count.missing <= 0 {
+		return reconcile.Result{RequeueAfter: poolPeriod}, nil
+	}
+	if wait := p.vms.attempt(pool.Name).pause(p.now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: min(wait, poolPeriod)}, nil
+	}
+	return reconcile.Result{RequeueAfter: poolPeriod}, p.grow(ctx, pool, c, template, node)
+}
+
+// grow makes PeerPods of new VMs. It counts those that there are without the cache, which
+// may not have the last ones yet.
+func (p *Pools) grow(ctx context.Context, pool *v1alpha1.PodVMPool, c *cloud.Cloud, template string, node []byte) error {
+	members, err := p.members(ctx, p.live, pool)
+	if err != nil {
+		return err
+	}
+	count := p.take(pool, members, template)
+	for range min(count.missing, p.options.PoolStarting-len(count.starting)) {
+		if err := p.vms.begin(ctx, pool, c.Name, template, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// members returns the PeerPods of a pool, also those that are being deleted.
+func (p *Pools) members(ctx context.Context, reader client.Reader, pool *v1alpha1.PodVMPool) ([]*v1alpha1.PeerPod, error) {
+	var list v1alpha1.PeerPodList
+	if err := reader.List(ctx, &list, client.InNamespace(p.options.Namespace), client.MatchingLabels{claims.LabelPool: pool.Name}); err != nil {
+		return nil, fmt.Errorf("list the VMs of pool %s: %w", pool.Name, err)
+	}
+	var members []*v1alpha1.PeerPod
+	for i := range list.Items {
+		if pp := &list.Items[i]; pp.Spec.Pool != nil && pp.Spec.Pool.Name == pool.Name {
+			members = append(members, pp)
+		}
+	}
+	return members, nil
+}
+
+// census is what there is of a pool and what is to be done.
+type census struct {
+	ready, starting, retire []*v1alpha1.PeerPod
+	claimed                 int
+	// hits are the times of the claims, also of VMs whose pods are gone.
+	hits []metav1.MicroTime
+	// missing is how many VMs are to be made; negative when there are too many.
+	missing int
+}
+
+// take counts a pool's VMs.
+func (p *Pools) take(pool *v1alpha1.PodVMPool, members []*v1alpha1.PeerPod, template string) *census {
+	now, count := p.now(), &census{}
+	for _, pp := range members {
+		old := pool.Spec.MaxAge != nil && now.Sub(pp.CreationTimestamp.Time) > pool.Spec.MaxAge.Duration
+		if pp.Spec.Pool.Claim != nil {
+			count.hits = append(count.hits, pp.Spec.Pool.Claim.Time)
+		}
+		switch {
+		case pp.DeletionTimestamp != nil:
+		case pp.Spec.Pool.Claim != nil:
+			count.claimed++
+		case pp.Spec.Pool.Template != template, old, claims.PhaseOf(pp) == v1alpha1.PhaseFailed:
+			count.retire = append(count.retire, pp)
+		case claims.Waits(pp):
+			count.ready = append(count.ready, pp)
+		default:
+			count.starting = append(count.starting, pp)
+		}
+	}
+	target := demand(pool, count, now)
+	count.missing = target - len(count.ready) - len(count.starting)
+	if surplus := min(-count.missing, len(count.ready)); surplus > 0 && quiet(count.hits, pool, now) {
+		byAge := func(a, b *v1alpha1.PeerPod) int {
+			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		}
+		slices.SortFunc(count.ready, byAge)
+		count.retire = append(count.retire, count.ready[:surplus]...)
+		count.ready = count.ready[surplus:]
+	}
+	return count
+}
+
+// demand returns how many VMs are to wait: minReady, and as many more as pods have come in
+// the time that a VM takes to be ready, so that the next as many find one.
+func demand(pool *v1alpha1.PodVMPool, count *census, now time.Time) int {
+	window := demandWindow
+	for _, pp := range count.ready {
+		if ready := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+			window = max(window, ready.LastTransitionTime.Sub(pp.CreationTimestamp.Time))
+		}
+	}
+	recent := 0
+	for _, at := range count.hits {
+		if now.Sub(at.Time) < window {
+			recent++
+		}
+	}
+	return min(int(pool.Spec.MinReady)+recent, int(pool.Spec.Most()))
+}
+
+// quiet reports whether no pod has come for a while, or more wait than may.
+func quiet(hits []metav1.MicroTime, pool *v1alpha1.PodVMPool, now time.Time) bool {
+	if pool.Status.Ready > pool.Spec.Most() {
+		return true
+	}
+	return !slices.ContainsFunc(hits, func(at metav1.MicroTime) bool { return now.Sub(at.Time) < surplusAfter })
+}
+
+// retire deletes PeerPods of VMs that wait. One that a pod takes at the same time stays.
+func (r *Reconciler) retire(ctx context.Context, list []*v1alpha1.PeerPod) error {
+	var problems []error
+	for _, pp := range list {
+		err := r.writer.Delete(ctx, pp, client.Preconditions{UID: &pp.UID, ResourceVersion: &pp.ResourceVersion})
+		if _, err := ignoreStale(reconcile.Result{}, err); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// templateOf names all that a VM of the pool is made from.
+func templateOf(pool *v1alpha1.PodVMPool, c *cloud.Cloud, node []byte) string {
+	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), instanceSpec(pool), string(node)}) // cannot fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+func instanceSpec(pool *v1alpha1.PodVMPool) provider.InstanceTypeSpec {
+	s := &pool.Spec
+	return provider.InstanceTypeSpec{InstanceType: s.InstanceType, VCPUs: s.VCPUs, Memory: s.MemoryMiB, GPUs: s.GPUs, Arch: s.Arch, Image: s.Image}
+}
+
+// writeStatus writes what was counted, if it differs.
+func (p *Pools) writeStatus(ctx context.Context, pool *v1alpha1.PodVMPool, count *census, template string) error {
+	before := pool.DeepCopy()
+	s := &pool.Status
+	s.ObservedGeneration, s.Template = pool.Generation, template
+	s.Ready, s.Starting, s.Claimed = int32(len(count.ready)), int32(len(count.starting)), int32(count.claimed)
+	slices.SortFunc(count.hits, func(a, b metav1.MicroTime) int { return a.Compare(b.Time) })
+	for _, at := range count.hits {
+		if s.LastHit == nil || at.After(s.LastHit.Time) {
+			s.LastHit = &at
+			s.Hits++
+		}
+	}
+	s.LastError = p.vms.attempt(pool.Name).lastError()
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: claims.ReasonReady, ObservedGeneration: pool.Generation}
+	if s.Ready < pool.Spec.MinReady {
+		ready.Status, ready.Reason = metav1.ConditionFalse, claims.ReasonNotReady
+		ready.Message = fmt.Sprintf("%d of %d VMs wait for a pod", s.Ready, pool.Spec.MinReady)
+		if s.LastError != nil {
+			ready.Message += ": " + s.LastError.Message
+		}
+	}
+	meta.SetStatusCondition(&s.Conditions, ready)
+	p.metrics.countPool(pool)
+	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
+		return nil
+	}
+	return p.writer.Status().Patch(ctx, pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// nodeCertificate returns the certificate with which the nodes of this cluster prove to
+// waiting VMs who they are. It makes Secret [claims.PoolSecret] if there is none, or one
+// that ends soon: VMs that know only the former one are replaced.
+func (p *Pools) nodeCertificate(ctx context.Context) ([]byte, error) {
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: p.options.Namespace, Name: claims.PoolSecret}
+	err := p.live.Get(ctx, key, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read Secret %s: %w", key, err)
+	}
+	if err == nil && podtls.ValidFor(secret.Data[corev1.TLSCertKey], p.now(), podtls.RenewBefore) {
+		return secret.Data[corev1.TLSCertKey], nil
+	}
+	bundle, bad := podtls.NewBundle("podvmpool", p.now())
+	if bad != nil {
+		return nil, bad
+	}
+	secret.Namespace, secret.Name, secret.Type = key.Namespace, key.Name, corev1.SecretTypeTLS
+	secret.Data = map[string][]byte{corev1.TLSCertKey: bundle.ClientCertPEM, corev1.TLSPrivateKeyKey: bundle.ClientKeyPEM}
+	if err != nil {
+		err = p.writer.Create(ctx, secret)
+	} else {
+		err = p.writer.Update(ctx, secret)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write Secret %s: %w", key, err)
+	}
+	return bundle.ClientCertPEM, nil
+}
+
+// attempt is what this process knows of the last VMs of a pool.
+type attempt struct {
+	mu       sync.Mutex
+	failures int
+	until    time.Time
+	last     *v1alpha1.Error
+}
+
+// The pause after a VM that could not be made doubles between these: the first where it
+// may go soon, the second where somebody has to do something, as after a quota.
+const (
+	soonPause = 5 * time.Second
+	latePause = time.Minute
+	maxPause  = 15 * time.Minute
+)
+
+func (a *attempt) pause(now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.until.Sub(now)
+}
+
+func (a *attempt) lastError() *v1alpha1.Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
+
+// fail notes an error. Of VMs that fail together the first lengthens the pause.
+func (a *attempt) fail(step string, err error, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = claims.Error(step, err, now)
+	if now.Before(a.until) {
+		return
+	}
+	pause := latePause
+	if class := provider.Class(err); class == provider.ErrUnavailable || class == provider.ErrUnknown {
+		pause = soonPause
+	}
+	a.until = now.Add(min(pause<<min(a.failures, 10), maxPause))
+	a.failures++
+}
+
+func (a *attempt) succeed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failures, a.until, a.last = 0, time.Time{}, nil
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/peerpods/handover"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+const (
+	// bootLimit is how long a VM may take from its PeerPod to the first answer.
+	bootLimit = 10 * time.Minute
+	// probeTimeout bounds one question; the pause between two is a part of the VM's age.
+	probeTimeout = 5 * time.Second
+	// claimGrace is how long a claim may be without the pod's own word for it.
+	claimGrace = 2 * time.Minute
+	// defaultForwarderPort is that of the adaptor's flag -forwarder-port.
+	defaultForwarderPort = "15150"
+)
+
+// PoolVMs brings one VM of a pool from its PeerPod to where it waits, and removes it when
+// its pod is gone. A VM that fails on the way is deleted, as is one whose key this process
+// does not have, since an earlier one began it: the pool begins another.
+type PoolVMs struct {
+	*Reconciler
+	probe func(ctx context.Context, address string, config *tls.Config) error
+
+	bundles  sync.Map // *podtls.Bundle by name of the PeerPod, until the VM is made
+	attempts sync.Map // *attempt by name of the pool
+}
+
+func newPools(r *Reconciler) *Pools {
+	probe := func(ctx context.Context, address string, config *tls.Config) error {
+		return handover.Send(ctx, address, config, nil)
+	}
+	return &Pools{Reconciler: r, vms: &PoolVMs{Reconciler: r, probe: probe}}
+}
+
+func (p *PoolVMs) attempt(pool string) *attempt {
+	a, _ := p.attempts.LoadOrStore(pool, &attempt{})
+	return a.(*attempt)
+}
+
+// failed notes why a VM of the pool could not be made.
+func (p *PoolVMs) failed(pool *v1alpha1.PodVMPool, step string, err error) {
+	p.attempt(pool.Name).fail(step, err, p.now())
+	about := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodVMPool", Name: pool.Name, UID: pool.UID}
+	p.events.Emit(about, nil, corev1.EventTypeWarning, claims.Reason(err), "Fill", err.Error()+"; "+claims.Hint(err))
+}
+
+// begin makes the PeerPod of another VM. Its key stays in memory.
+func (p *PoolVMs) begin(ctx context.Context, pool *v1alpha1.PodVMPool, providerName, template string, node []byte) error {
+	claim := claims.Claim{Provider: providerName, Cluster: p.options.Cluster, Namespace: p.options.Namespace}
+	pp := claims.NewPoolVM(pool, claim, template, "")
+	bundle, err := podtls.NewBundle(pp.Name, p.now())
+	if err != nil {
+		return err
+	}
+	pp.Spec.Pool.Authority = string(bundle.CAPEM)
+	bundle.ClientCertPEM, bundle.ClientKeyPEM = node, nil
+	p.bundles.Store(pp.Name, bundle)
+	if err := p.writer.Create(ctx, pp); err != nil {
+		p.bundles.Delete(pp.Name)
+		return fmt.Errorf("create the PeerPod of another VM of pool %s: %w", pool.Name, err)
+	}
+	return nil
+}
+
+// Reconcile implements reconcile.Reconciler for the PeerPods of pools.
+func (p *PoolVMs) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	select {
+	case <-p.clouds.Ready():
+	case <-ctx.Done():
+		return reconcile.Result{}, ctx.Err()
+	}
+	pp := &v1alpha1.PeerPod{}
+	if err := p.cached.Get(ctx, request.NamespacedName, pp); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	switch {
+	case pp.DeletionTimestamp != nil || pp.Spec.Pool == nil:
+		p.bundles.Delete(pp.Name)
+		return reconcile.Result{}, nil
+	case pp.Spec.Pool.Claim != nil:
+		return ignoreStale(p.inUse(ctx, pp))
+	}
+	pool, err := p.poolOf(ctx, pp)
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case pool == nil:
+		return reconcile.Result{}, p.retire(ctx, []*v1alpha1.PeerPod{pp})
+	case pp.Spec.InstanceID == "":
+		return ignoreStale(p.create(ctx, pool, pp))
+	case !claims.Waits(pp):
+		return ignoreStale(p.await(ctx, pool, pp))
+	}
+	return reconcile.Result{}, nil
+}
+
+// poolOf returns the pool of a VM; nil when there is none any more.
+func (p *PoolVMs) poolOf(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.PodVMPool, error) {
+	pool := &v1alpha1.PodVMPool{}
+	for _, reader := range []client.Reader{p.cached, p.live} {
+		err := reader.Get(ctx, client.ObjectKey{Name: pp.Spec.Pool.Name}, pool)
+		if !apierrors.IsNotFound(err) {
+			return pool, err
+		}
+	}
+	return nil, nil
+}
+
+// create asks the cloud for the VM. It asks once: afterwards nobody has the VM's key.
+func (p *PoolVMs) create(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
+	of, ok := p.bundles.LoadAndDelete(pp.Name)
+	if !ok {
+		return reconcile.Result{}, p.retire(ctx, []*v1alpha1.PeerPod{pp})
+	}
+	instance, err := p.request(ctx, pool, pp, of.(*podtls.Bundle))
+	if instance != nil && instance.ID != "" && provider.CheckID(instance.ID) == nil {
+		now, noteErr := p.claims.Update(ctx, pp, claims.Created(describe(instance)))
+		if noteErr != nil {
+			return reconcile.Result{}, noteErr // its key is in the tags of the instance
+		}
+		pp = now
+	}
+	if err != nil {
+		p.failed(pool, "create-instance", err)
+		return reconcile.Result{}, p.retire(ctx, []*v1alpha1.PeerPod{pp})
+	}
+	return reconcile.Result{RequeueAfter: time.Second}, nil
+}
+
+func (p *PoolVMs) request(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alpha1.PeerPod, b *podtls.Bundle) (*provider.Instance, error) {
+	c, err := p.clouds.Get(pp.Spec.CloudProvider)
+	if err != nil {
+		return nil, missingProvider{err}
+	}
+	config := apf.Config{AwaitPod: true, PodName: pool.Name, PodNamespace: pp.Namespace,
+		TLSServerKey: string(b.ServerKeyPEM), TLSServerCert: string(b.ServerCertPEM), TLSClientCA: string(b.ClientCertPEM)}
+	text, err := config.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	data := cloudinit.CloudConfig{WriteFiles: []cloudinit.WriteFile{{Path: apf.DefaultPath, Content: string(text)}}}
+	spec := instanceSpec(pool)
+	spec.Tags = map[string]string{provider.TagPod: provider.TagValue(pool.Name), provider.TagNamespace: provider.TagValue(pp.Namespace)}
+	instance, err := c.Create(ctx, pool.Name, pp.Spec.SandboxID, data, spec)
+	if err == nil && len(instance.IPs) == 0 {
+		err = fmt.Errorf("%w: instance %s has no address", provider.ErrUnknown, instance.ID)
+	}
+	return instance, err
+}
+
+// await asks a VM that boots whether it waits for a pod.
+func (p *PoolVMs) await(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
+	age := p.now().Sub(pp.CreationTimestamp.Time)
+	err := p.ask(ctx, pp)
+	if err == nil {
+		p.attempt(pool.Name).succeed()
+		_, err = p.claims.Update(ctx, pp, claims.Ready)
+		return reconcile.Result{}, err
+	}
+	if age > bootLimit {
+		p.failed(pool, "boot", fmt.Errorf("VM %s does not wait for a pod after %s: %w", pp.Spec.InstanceID, age.Round(time.Second), err))
+		return reconcile.Result{}, p.retire(ctx, []*v1alpha1.PeerPod{pp})
+	}
+	return reconcile.Result{RequeueAfter: min(max(age/16, 250*time.Millisecond), probeTimeout)}, nil
+}
+
+func (p *PoolVMs) ask(ctx context.Context, pp *v1alpha1.PeerPod) error {
+	if pp.Status.Instance == nil || len(pp.Status.Instance.Addresses) == 0 {
+		return errors.New("its PeerPod has no address")
+	}
+	secret := &corev1.Secret{}
+	if err := p.live.Get(ctx, client.ObjectKey{Namespace: pp.Namespace, Name: claims.PoolSecret}, secret); err != nil {
+		return err
+	}
+	config, err := podtls.ClientConfig(podtls.ClientOptions{ServerName: pp.Name, CAPEM: []byte(pp.Spec.Pool.Authority),
+		CertPEM: secret.Data[corev1.TLSCertKey], KeyPEM: secret.Data[corev1.TLSPrivateKeyKey], MinVersion: tls.VersionTLS13})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return p.probe(ctx, net.JoinHostPort(pp.Status.Instance.Addresses[0], p.forwarderPort()), config)
+}
+
+// forwarderPort is the one that the adaptors have, too.
+func (p *PoolVMs) forwarderPort() string {
+	port := p.clouds.Setting("FORWARDER_PORT")
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return defaultForwarderPort // the adaptors refuse it
+	}
+	return port
+}
+
+// inUse deletes the PeerPod of a VM that a pod has taken when that pod's own is gone, or
+// never said that it has the VM: then the node failed between the two.
+func (p *PoolVMs) inUse(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
+	claim := pp.Spec.Pool.Claim
+	used, err := p.uses(ctx, pp, claim)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if wait := claimGrace - p.now().Sub(claim.Time.Time); used || wait > 0 {
+		return reconcile.Result{RequeueAfter: max(min(wait, claimGrace), time.Minute)}, nil
+	}
+	p.log.Info("the pod that had taken a VM of a pool is gone", "pool", pp.Spec.Pool.Name, "instance", pp.Spec.InstanceID, "namespace", claim.Namespace, "peerpod", claim.Name)
+	return reconcile.Result{}, client.IgnoreNotFound(p.claims.API.Delete(ctx, pp.Namespace, pp.Name, pp.UID))
+}
+
+func (p *PoolVMs) uses(ctx context.Context, pp *v1alpha1.PeerPod, claim *v1alpha1.PoolClaim) (bool, error) {
+	of := &v1alpha1.PeerPod{}
+	for _, reader := range []client.Reader{p.cached, p.live} {
+		err := reader.Get(ctx, client.ObjectKey{Namespace: claim.Namespace, Name: claim.Name}, of)
+		if client.IgnoreNotFound(err) != nil {
+			return false, err
+		}
+		if err == nil && of.Spec.PoolVM == pp.Namespace+"/"+pp.Name {
+			return true, nil // also one in deletion: its node, or this program, goes on with both
+		}
+	}
+	return false, nil
+}
