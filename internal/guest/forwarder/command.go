@@ -113,6 +113,9 @@ func (c *command) readFiles() error {
 	if c.options.Config, err = apf.Parse(data); err != nil {
 		return fmt.Errorf("-config %s: %w", c.config, err)
 	}
+	if c.options.Config.AwaitPod {
+		return fmt.Errorf("-config %s: the VM is one of a pool and has no pod yet", c.config)
+	}
 	if !c.noTLS {
 		if c.options.TLS, err = c.tlsConfig(c.options.Config); err != nil {
 			return fmt.Errorf("TLS: %w", err)
@@ -123,17 +126,20 @@ func (c *command) readFiles() error {
 
 // tlsConfig takes each part from its file if there is one, else from config.
 func (c *command) tlsConfig(config *apf.Config) (*tls.Config, error) {
-	o := podtls.ServerOptions{SkipVerify: c.skipVerify}
-	var err error
+	o, err := config.TLS()
+	if err != nil {
+		return nil, err
+	}
+	o.SkipVerify = c.skipVerify
 	for _, part := range []struct {
-		name, file, text string
-		to               *[]byte
+		name, file string
+		to         *[]byte
 	}{
-		{"-cert-file or tls-server-cert", c.cert, config.TLSServerCert, &o.CertPEM},
-		{"-cert-key or tls-server-key", c.key, config.TLSServerKey, &o.KeyPEM},
-		{"-ca-cert-file or tls-client-ca", c.caCert, config.TLSClientCA, &o.ClientCAPEM},
+		{"-cert-file or tls-server-cert", c.cert, &o.CertPEM},
+		{"-cert-key or tls-server-key", c.key, &o.KeyPEM},
+		{"-ca-cert-file or tls-client-ca", c.caCert, &o.ClientCAPEM},
 	} {
-		if *part.to = []byte(part.text); part.file != "" {
+		if part.file != "" {
 			if *part.to, err = os.ReadFile(part.file); err != nil {
 				return nil, fmt.Errorf("%s: %w", part.name, err)
 			}
@@ -141,12 +147,6 @@ func (c *command) tlsConfig(config *apf.Config) (*tls.Config, error) {
 		if len(*part.to) == 0 && !(c.skipVerify && part.to == &o.ClientCAPEM) {
 			return nil, fmt.Errorf("%s is missing", part.name)
 		}
-	}
-	if o.MinVersion, err = podtls.ParseVersion(config.TLSMinVersion); err != nil {
-		return nil, fmt.Errorf("tls-min-version: %w", err)
-	}
-	if o.CipherSuites, err = podtls.ParseCipherSuites(config.TLSCipherSuites); err != nil {
-		return nil, fmt.Errorf("tls-cipher-suites: %w", err)
 	}
 	return podtls.ServerConfig(o)
 }

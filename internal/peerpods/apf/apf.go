@@ -9,12 +9,13 @@ import (
 	"fmt"
 
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 )
 
 // DefaultPath is where process-user-data puts the file in the VM.
 const DefaultPath = "/run/peerpod/apf.json"
 
-// Config is the whole file. Its keys are those of cloud-api-adaptor v0.22.
+// Config is the whole file. Its keys but await-pod are those of cloud-api-adaptor v0.22.
 type Config struct {
 	// PodNetwork is nil for a sandbox without a network namespace.
 	PodNetwork   *podnetwork.Config `json:"pod-network,omitempty"`
@@ -29,6 +30,22 @@ type Config struct {
 	// TLSMinVersion is VersionTLS12 or VersionTLS13.
 	TLSMinVersion   string   `json:"tls-min-version,omitempty"`
 	TLSCipherSuites []string `json:"tls-cipher-suites,omitempty"`
+
+	// AwaitPod says that the VM is one of a pool: it waits for the user-data of a pod,
+	// see package handover.
+	AwaitPod bool `json:"await-pod,omitempty"`
+}
+
+// TLS returns the VM's end of the channel. What is missing is empty.
+func (c *Config) TLS() (o podtls.ServerOptions, err error) {
+	o.CertPEM, o.KeyPEM, o.ClientCAPEM = []byte(c.TLSServerCert), []byte(c.TLSServerKey), []byte(c.TLSClientCA)
+	if o.MinVersion, err = podtls.ParseVersion(c.TLSMinVersion); err != nil {
+		return o, fmt.Errorf("tls-min-version: %w", err)
+	}
+	if o.CipherSuites, err = podtls.ParseCipherSuites(c.TLSCipherSuites); err != nil {
+		return o, fmt.Errorf("tls-cipher-suites: %w", err)
+	}
+	return o, nil
 }
 
 // Parse reads a file. Unknown keys are ignored, since other adaptors write
