@@ -17,7 +17,7 @@ import (
 // of each.
 func crds() map[string]string {
 	return map[string]string{
-		"peerpods":     "deploy/base/crd/confidentialcontainers.org_peerpods.yaml",
+		"peerpods":     "deploy/base/crd",
 		"ccm-operator": "deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml",
 		"cluster-api":  "config/default",
 	}

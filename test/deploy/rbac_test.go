@@ -31,6 +31,8 @@ const (
 	controller    = "internal/peerpods/controller/controller.go"
 	reconcile     = "internal/peerpods/controller/reconcile.go"
 	ctrlAPI       = "internal/peerpods/controller/api.go"
+	ctrlPool      = "internal/peerpods/controller/pool.go"
+	ctrlPoolVM    = "internal/peerpods/controller/poolvm.go"
 	ctrlSettings  = "internal/peerpods/controller/settings.go"
 	ctrlCommand   = "internal/peerpods/controller/command/command.go"
 	hookCommand   = "internal/peerpods/webhook/command/command.go"
@@ -39,8 +41,7 @@ const (
 )
 
 // uses is every permission that is granted: "ROLE: VERB RESOURCE [NAME]". None
-// of them lets anybody read Secrets but their own by name, and none a node's
-// adaptor read Secrets at all.
+// of them lets anybody read Secrets but their own by name.
 var uses = map[string]use{
 	"cloud-api-adaptor: get pods":                           {"internal/peerpods/adaptor/cluster/cluster.go", `"pods"`, "the pod's UID, initdata and pull secrets"},
 	"cloud-api-adaptor: update pods/finalizers":             {"internal/peerpods/claims/claim.go", "BlockOwnerDeletion", "admission plugin OwnerReferencesPermissionEnforcement asks for it when a PeerPod's owner is a Pod"},
@@ -56,29 +57,40 @@ var uses = map[string]use{
 	"cloud-api-adaptor: delete peerpods.confidential":       {rest, "func (r *REST) Delete(", "when the instance is gone"},
 	"cloud-api-adaptor: claim peerpods.confidential":        {claimPolicy, `check("claim")`, "whoever has it may write PeerPods"},
 	"cloud-api-adaptor: patch peerpods/status.confidential": {rest, "SubResource(subresource)", ""},
+	"cloud-api-adaptor: list podvmpools.confidential":       {rest, "func (r *REST) Pools(", "which fit a pod"},
+	"cloud-api-adaptor: get secrets peerpod-pools":          {"internal/peerpods/adaptor/cluster/pool.go", "claims.PoolSecret", "proves to a waiting VM that a node of this cluster asks"},
 
-	"peerpod-ctrl: get pods":                           {reconcile, "PodName(pp)}, pod)", "whether a PeerPod's pod is still there"},
-	"peerpod-ctrl: get nodes":                          {reconcile, "pp.Spec.NodeName}, nodeMetadata()", "past the cache"},
-	"peerpod-ctrl: list nodes":                         {controller, "source.Kind[client.Object](mgr.GetCache(), nodeMetadata()", "lost nodes"},
-	"peerpod-ctrl: watch nodes":                        {controller, "source.Kind[client.Object](mgr.GetCache(), nodeMetadata()", "lost nodes"},
-	"peerpod-ctrl: get namespaces kube-system":         {rest, `Resource("namespaces")`, "its UID is the cluster's identity"},
-	"peerpod-ctrl: create events.events.k8s.io":        {controller, "GetEventRecorder(", ""},
-	"peerpod-ctrl: patch events.events.k8s.io":         {controller, "GetEventRecorder(", "counts repetitions"},
-	"peerpod-ctrl: claim peerpods.confidential":        {claimPolicy, `check("claim")`, "whoever has it may write PeerPods"},
-	"peerpod-ctrl: get peerpods.confidential":          {ctrlAPI, "a.reader.Get(", ""},
-	"peerpod-ctrl: list peerpods.confidential":         {controller, "&v1alpha1.PeerPod{}, &handler", ""},
-	"peerpod-ctrl: watch peerpods.confidential":        {controller, "&v1alpha1.PeerPod{}, &handler", ""},
-	"peerpod-ctrl: patch peerpods.confidential":        {ctrlAPI, "a.writer.Patch(", "finalizer, adoption"},
-	"peerpod-ctrl: delete peerpods.confidential":       {ctrlAPI, "a.writer.Delete(", "PeerPods whose pod is gone, doubles"},
-	"peerpod-ctrl: patch peerpods/status.confidential": {ctrlAPI, "a.writer.SubResource(", ""},
-	"peerpod-ctrl: get configmaps peer-pods-cm":        {ctrlSettings, "ConfigMapName", "the settings of the provider, again when they change"},
-	"peerpod-ctrl: list configmaps peer-pods-cm":       {controller, "only(ConfigMapName)", ""},
-	"peerpod-ctrl: watch configmaps peer-pods-cm":      {controller, "only(ConfigMapName)", ""},
-	"peerpod-ctrl: get secrets peer-pods-secret":       {ctrlSettings, "SecretName", "the secret ones"},
-	"peerpod-ctrl: list secrets peer-pods-secret":      {controller, "only(SecretName)", ""},
-	"peerpod-ctrl: watch secrets peer-pods-secret":     {controller, "only(SecretName)", ""},
-	"peerpod-ctrl: create events":                      {ctrlCommand, "LeaderElectionID", "the elector tells on its lease"},
-	"peerpod-ctrl: patch events":                       {ctrlCommand, "LeaderElectionID", "the elector tells on its lease"},
+	"peerpod-ctrl: get pods":                             {reconcile, "PodName(pp)}, pod)", "whether a PeerPod's pod is still there"},
+	"peerpod-ctrl: get nodes":                            {reconcile, "pp.Spec.NodeName}, nodeMetadata()", "past the cache"},
+	"peerpod-ctrl: list nodes":                           {controller, "source.Kind[client.Object](mgr.GetCache(), nodeMetadata()", "lost nodes"},
+	"peerpod-ctrl: watch nodes":                          {controller, "source.Kind[client.Object](mgr.GetCache(), nodeMetadata()", "lost nodes"},
+	"peerpod-ctrl: get namespaces kube-system":           {rest, `Resource("namespaces")`, "its UID is the cluster's identity"},
+	"peerpod-ctrl: create events.events.k8s.io":          {controller, "GetEventRecorder(", ""},
+	"peerpod-ctrl: patch events.events.k8s.io":           {controller, "GetEventRecorder(", "counts repetitions"},
+	"peerpod-ctrl: claim peerpods.confidential":          {claimPolicy, `check("claim")`, "whoever has it may write PeerPods"},
+	"peerpod-ctrl: get peerpods.confidential":            {ctrlAPI, "a.reader.Get(", ""},
+	"peerpod-ctrl: list peerpods.confidential":           {controller, "&v1alpha1.PeerPod{}, &handler", ""},
+	"peerpod-ctrl: watch peerpods.confidential":          {controller, "&v1alpha1.PeerPod{}, &handler", ""},
+	"peerpod-ctrl: patch peerpods.confidential":          {ctrlAPI, "a.writer.Patch(", "finalizer, adoption"},
+	"peerpod-ctrl: delete peerpods.confidential":         {ctrlAPI, "a.writer.Delete(", "PeerPods whose pod is gone, doubles"},
+	"peerpod-ctrl: patch peerpods/status.confidential":   {ctrlAPI, "a.writer.SubResource(", ""},
+	"peerpod-ctrl: create peerpods.confidential":         {ctrlPoolVM, "p.writer.Create(ctx, pp)", "VMs of pools"},
+	"peerpod-ctrl: get podvmpools.confidential":          {ctrlPool, "p.cached.Get(ctx, request.NamespacedName, pool)", ""},
+	"peerpod-ctrl: list podvmpools.confidential":         {controller, "&v1alpha1.PodVMPool{}, &handler", ""},
+	"peerpod-ctrl: watch podvmpools.confidential":        {controller, "&v1alpha1.PodVMPool{}, &handler", ""},
+	"peerpod-ctrl: patch podvmpools.confidential":        {ctrlPool, "p.writer.Patch(ctx, pool", "its finalizer"},
+	"peerpod-ctrl: patch podvmpools/status.confidential": {ctrlPool, "p.writer.Status().Patch(", ""},
+	"peerpod-ctrl: create secrets":                       {ctrlPool, "p.writer.Create(ctx, secret)", "the certificate of the nodes for waiting VMs; creation cannot be bound to a name"},
+	"peerpod-ctrl: get secrets peerpod-pools":            {ctrlPool, "claims.PoolSecret", ""},
+	"peerpod-ctrl: update secrets peerpod-pools":         {ctrlPool, "p.writer.Update(ctx, secret)", "before it expires"},
+	"peerpod-ctrl: get configmaps peer-pods-cm":          {ctrlSettings, "ConfigMapName", "the settings of the provider, again when they change"},
+	"peerpod-ctrl: list configmaps peer-pods-cm":         {controller, "only(ConfigMapName)", ""},
+	"peerpod-ctrl: watch configmaps peer-pods-cm":        {controller, "only(ConfigMapName)", ""},
+	"peerpod-ctrl: get secrets peer-pods-secret":         {ctrlSettings, "SecretName", "the secret ones"},
+	"peerpod-ctrl: list secrets peer-pods-secret":        {controller, "only(SecretName)", ""},
+	"peerpod-ctrl: watch secrets peer-pods-secret":       {controller, "only(SecretName)", ""},
+	"peerpod-ctrl: create events":                        {ctrlCommand, "LeaderElectionID", "the elector tells on its lease"},
+	"peerpod-ctrl: patch events":                         {ctrlCommand, "LeaderElectionID", "the elector tells on its lease"},
 
 	"peerpod-ctrl: create leases.coordination":                                                     {ctrlCommand, "LeaderElectionID", "creation cannot be bound to a name"},
 	"peerpod-ctrl: get leases.coordination 33f6c5d6.confidentialcontainers.org":                    {ctrlCommand, "33f6c5d6.confidentialcontainers.org", ""},

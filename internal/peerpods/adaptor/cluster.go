@@ -72,6 +72,11 @@ type Cluster interface {
 	// Release removes the claim once the instance is gone. It is retried until
 	// it succeeds; without a claim it succeeds, too.
 	Release(ctx context.Context, rec Record) error
+	// TakeVM takes a VM that waits in a pool and fits the sandbox; nil when there is none.
+	// The pod's claim says so then, and nobody else gets that VM.
+	TakeVM(ctx context.Context, rec Record) (*PoolVM, error)
+	// DropVM has the VM deleted that the sandbox took from a pool. Release does so, too.
+	DropVM(ctx context.Context, rec Record) error
 	// PullSecrets returns the registry credentials of the sandbox's pod, those
 	// that fit into room bytes of a Docker configuration. It reports problems
 	// with the others to the pod's owner.

@@ -5,6 +5,7 @@ package adaptor
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
@@ -122,6 +124,8 @@ type Options struct {
 	// ScratchSpace tells the guest to use an encrypted scratch disk.
 	ScratchSpace bool
 
+	// HandOver gives a VM of a pool its user-data; handover.Send by default.
+	HandOver func(ctx context.Context, address string, config *tls.Config, document []byte) error
 	// Cluster is the orchestrator of the pods; nil without one.
 	Cluster Cluster
 	// Observers receive all changes.
@@ -169,6 +173,9 @@ type Options struct {
 
 func (o *Options) setDefaults() {
 	o.ForwarderPort = cmp.Or(o.ForwarderPort, 15150)
+	if o.HandOver == nil {
+		o.HandOver = handover.Send
+	}
 	o.ProxyTimeout = cmp.Or(o.ProxyTimeout, 5*time.Minute)
 	o.VXLANPort = cmp.Or(o.VXLANPort, 4789)
 	o.SweepInterval = cmp.Or(o.SweepInterval, min(max(o.OrphanTimeout/4, time.Second), time.Minute))

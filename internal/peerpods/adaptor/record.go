@@ -73,6 +73,8 @@ type Record struct {
 	Addresses    []netip.Addr `json:"addresses,omitempty"`
 	InstanceType string       `json:"instance-type,omitempty"`
 	Zone         string       `json:"zone,omitempty"`
+	// PoolVM is the PeerPod, as namespace/name, of the instance if it was taken from a pool.
+	PoolVM string `json:"pool-vm,omitempty"`
 	// Done is when the steps up to the last record were done, and parts of them.
 	Done []StepTime `json:"done,omitempty"`
 	// Asked is when the provider was first asked for the instance.

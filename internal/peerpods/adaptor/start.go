@@ -46,6 +46,9 @@ func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 		return err
 	}
 	s.note(sb, "make-user-data", began)
+	if s.fromPool(ctx, sb, data) {
+		return nil
+	}
 	for attempt := 1; ; attempt++ {
 		began := s.opts.Now()
 		instance, err := s.requestInstance(ctx, &rec, data)
@@ -80,13 +83,18 @@ func (s *Service) requestInstance(ctx context.Context, rec *Record, data cloudin
 	if err == nil {
 		return instance, nil
 	}
+	return instance, withoutSecrets(err, data)
+}
+
+// withoutSecrets returns err without what is in the user-data.
+func withoutSecrets(err error, data cloudinit.CloudConfig) error {
 	text, _ := data.Generate()
 	secrets := []string{text}
 	for _, file := range data.WriteFiles {
 		secrets = append(secrets, file.Content)
 		secrets = append(secrets, redact.Find(file.Content)...)
 	}
-	return instance, redact.Error(err, redact.Known(secrets...))
+	return redact.Error(err, redact.Known(secrets...))
 }
 
 // noteInstance records the instance that the provider returned, also with an

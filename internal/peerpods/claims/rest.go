@@ -76,6 +76,21 @@ func (r *REST) OfNode(ctx context.Context, node string) ([]v1alpha1.PeerPod, err
 	return list.Items, err
 }
 
+// Pools lists the PodVMPools.
+func (r *REST) Pools(ctx context.Context) ([]v1alpha1.PodVMPool, error) {
+	var list v1alpha1.PodVMPoolList
+	err := r.client.Get().Resource(v1alpha1.PoolResource).Do(ctx).Into(&list)
+	return list.Items, err
+}
+
+// OfPool lists the PeerPods of the VMs of one pool.
+func (r *REST) OfPool(ctx context.Context, namespace, pool string) ([]v1alpha1.PeerPod, error) {
+	options := metav1.ListOptions{LabelSelector: LabelPool + "=" + pool}
+	var list v1alpha1.PeerPodList
+	err := r.client.Get().Namespace(namespace).Resource(v1alpha1.Resource).VersionedParams(&options, r.params).Do(ctx).Into(&list)
+	return list.Items, err
+}
+
 func into(ctx context.Context, request *rest.Request) (*v1alpha1.PeerPod, error) {
 	pp := &v1alpha1.PeerPod{}
 	return pp, request.Do(ctx).Into(pp)

@@ -84,7 +84,7 @@ func newStand(t testing.TB, wrap func(*fake.Cloud) provider.Provider) *stand {
 		wrap = func(c *fake.Cloud) provider.Provider { return c }
 	}
 	scheme := Scheme()
-	c := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.PeerPod{}).
+	c := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.PeerPod{}, &v1alpha1.PodVMPool{}).
 		WithIndex(&v1alpha1.PeerPod{}, indexPod, func(o client.Object) []string { return []string{o.(*v1alpha1.PeerPod).Spec.PodUID} }).
 		WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {

@@ -230,17 +230,22 @@ func (c *tracker) create(ctx context.Context, cl *claim, rec adaptor.Record) err
 		return err
 	}
 	o := &c.cluster.opts
-	cl.pp, err = c.peerPods.Claim(ctx, claims.Claim{
-		Provider: o.Provider, Cluster: o.ClusterID, Node: o.NodeName,
-		SandboxID: rec.ID, Namespace: rec.PodNamespace, PodName: rec.PodName, PodUID: types.UID(uid),
-		InitdataDigest: rec.InitdataDigest,
-	})
+	of := claimOf(&rec, o)
+	of.PodUID, of.InitdataDigest = types.UID(uid), rec.InitdataDigest
+	cl.pp, err = c.peerPods.Claim(ctx, of)
 	if err != nil {
 		cl.pp = nil
 		return err
 	}
 	cl.createdOnce.Do(func() { close(cl.created) })
 	return nil
+}
+
+func claimOf(rec *adaptor.Record, o *Options) claims.Claim {
+	return claims.Claim{
+		Provider: o.Provider, Cluster: o.ClusterID, Node: o.NodeName,
+		SandboxID: rec.ID, Namespace: rec.PodNamespace, PodName: rec.PodName,
+	}
 }
 
 // logOnce logs a repeated error only once: otherwise it would be logged every few
@@ -280,7 +285,7 @@ func (c *Cluster) podUID(ctx context.Context, rec *adaptor.Record) (string, erro
 // changes returns what a sandbox's PeerPod should hold. It always includes the
 // finalizer: the object may have been replaced since it was last read.
 func changes(rec *adaptor.Record, failed, stuck *adaptor.Change, guest []timeline.Step) []claims.Change {
-	list := []claims.Change{claims.Guarded}
+	list := []claims.Change{claims.Guarded, claims.TookFrom(rec.PoolVM)}
 	switch {
 	case rec.InstanceID != "":
 		list = append(list, claims.Created(instanceOf(rec)))
@@ -355,6 +360,9 @@ func (c *tracker) release(ctx context.Context, rec *adaptor.Record) error {
 		return err
 	}
 	defer unlock()
+	if err := c.dropVM(ctx, rec); err != nil {
+		return err
+	}
 	pp, err := c.find(ctx, cl, rec)
 	if err != nil {
 		return err

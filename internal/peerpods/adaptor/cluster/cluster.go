@@ -38,6 +38,9 @@ type Options struct {
 	NodeConfig *rest.Config
 	// NodeName is the node's object; Owner is this adaptor's pod (its UID).
 	NodeName, Owner string
+	// Namespace has the VMs of pools and the Secret with which this node takes one; empty:
+	// none is taken.
+	Namespace string
 	// Provider and ClusterID stand in PeerPods.
 	Provider, ClusterID string
 	// Limit is how many pod VMs the node advertises; negative: it does not.
@@ -91,6 +94,7 @@ type Cluster struct {
 	claims  *tracker
 	events  *recorder
 	node    *nodeResource
+	pools   pools
 
 	// failing is set while the API server is unreachable.
 	failing atomic.Bool

@@ -52,7 +52,7 @@ func (d *daemon) joinCluster(ctx context.Context, opts *adaptor.Options) (*kube,
 	co := cluster.Options{
 		Config: config, NodeConfig: asNode,
 		NodeName: d.cfg.NodeName, Owner: d.owner(),
-		Provider: d.name, ClusterID: opts.ClusterID, Limit: d.cfg.PodsLimit,
+		Namespace: d.cfg.Namespace, Provider: d.name, ClusterID: opts.ClusterID, Limit: d.cfg.PodsLimit,
 		GuestSteps: d.cfg.GuestSteps, Log: d.log,
 	}
 	if co.ClusterID == "" {

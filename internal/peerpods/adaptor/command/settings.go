@@ -26,6 +26,7 @@ type settings struct {
 	LogLevel     string        `flag:"log-level" default:"info" choices:"debug,info,warn,error" usage:"least level that is logged"`
 	LogFormat    string        `flag:"log-format" default:"text" choices:"text,json" usage:"form of log lines"`
 	NodeName     string        `flag:"node-name" env:"NODE_NAME" usage:"name of this node in owner tags; default: the host name"`
+	Namespace    string        `env:"POD_NAMESPACE" usage:"namespace of peerpod-ctrl, where VMs of pools wait; without it pods take none"`
 	ClusterID    string        `flag:"cluster-id" env:"CLUSTER_ID" usage:"name of this cluster in owner tags; without it no instance is deleted that is not on record here. Default: the machine id, in Kubernetes the UID of namespace kube-system"`
 	Orphans      time.Duration `flag:"orphan-timeout" env:"ORPHAN_TIMEOUT" default:"10m" min:"0" usage:"remove a sandbox that had no client for so long; 0: never"`
 	GuestSteps   bool          `flag:"peerpod-timeline" env:"PEERPOD_TIMELINE" default:"false" usage:"write the steps of guests into PeerPods as well, for kubectl outrigger timeline: one more write to the API server for each pod"`

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// poolsAge is how old the list of pools may be when a pod starts. Most clusters have no
+// pool, and none of their pods is to wait for that.
+const poolsAge = 5 * time.Second
+
+// largest is how many times of what a pod asks for a pool's VM may have at most.
+const largest = 2
+
+// reasonPoolEmpty: a pool fits the pod and no VM waits in it.
+const reasonPoolEmpty = "PoolEmpty"
+
+// pools is what this node knows of the pools.
+type pools struct {
+	mu     sync.Mutex
+	read   time.Time
+	list   []v1alpha1.PodVMPool
+	node   tls.Certificate
+	failed error
+}
+
+// TakeVM implements [adaptor.Cluster].
+func (c *Cluster) TakeVM(ctx context.Context, rec adaptor.Record) (*adaptor.PoolVM, error) {
+	if c.opts.Namespace == "" {
+		return nil, nil
+	}
+	ctx, cancel := c.withClaimTimeout(ctx)
+	defer cancel()
+	list, node, err := c.pools.refresh(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	fitting, err := c.fitting(ctx, list, &rec)
+	if err != nil {
+		return nil, err
+	}
+	for _, pool := range fitting {
+		vm, err := c.takeOf(ctx, pool, &rec)
+		if vm != nil {
+			vm.Node = node
+		}
+		if vm != nil || err != nil {
+			return vm, c.noteReachable(err)
+		}
+	}
+	if len(fitting) > 0 {
+		c.events.emit(&rec, normal, reasonPoolEmpty, fmt.Sprintf("no VM waits in pool %s: one is made for this pod", fitting[0].Name))
+	}
+	return nil, nil
+}
+
+// refresh returns the pools and how this node proves who it is to their VMs.
+func (p *pools) refresh(ctx context.Context, c *Cluster) ([]v1alpha1.PodVMPool, tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := c.opts.Now(); now.Sub(p.read) >= poolsAge || now.Before(p.read) {
+		p.list, p.failed = c.claims.api.Pools(ctx)
+		if apierrors.IsNotFound(p.failed) { // no such resource: pools were never installed
+			p.list, p.failed = nil, nil
+		}
+		if p.failed == nil && len(p.list) > 0 {
+			p.node, p.failed = c.poolIdentity(ctx)
+		}
+		p.read = now
+	}
+	return p.list, p.node, c.noteReachable(p.failed)
+}
+
+func (c *Cluster) poolIdentity(ctx context.Context) (tls.Certificate, error) {
+	var of secret
+	if err := c.api.get(ctx, c.opts.Namespace, "secrets", claims.PoolSecret, &of); err != nil {
+		return tls.Certificate{}, fmt.Errorf("Secret %s/%s, which peerpod-ctrl writes: %w", c.opts.Namespace, claims.PoolSecret, err)
+	}
+	pair, err := tls.X509KeyPair(of.Data["tls.crt"], of.Data["tls.key"])
+	if err != nil {
+		return pair, fmt.Errorf("Secret %s/%s: %w", c.opts.Namespace, claims.PoolSecret, err)
+	}
+	return pair, nil
+}
+
+// fitting returns the pools whose VMs the sandbox may have, the smallest first.
+func (c *Cluster) fitting(ctx context.Context, list []v1alpha1.PodVMPool, rec *adaptor.Record) ([]*v1alpha1.PodVMPool, error) {
+	var labels map[string]string
+	var fitting []*v1alpha1.PodVMPool
+	for i := range list {
+		pool := &list[i]
+		of := provider.Canonical(pool.Spec.CloudProvider)
+		if pool.DeletionTimestamp != nil || of != "" && of != c.opts.Provider || !fits(&pool.Spec, &rec.Spec) {
+			continue
+		}
+		if len(pool.Spec.PodSelector) > 0 && labels == nil {
+			of, err := c.lookup(ctx, rec.PodNamespace, rec.PodName)
+			if err != nil {
+				return nil, fmt.Errorf("labels of the pod: %w", err)
+			}
+			labels = map[string]string{}
+			maps.Copy(labels, of.Metadata.Labels)
+		}
+		if provider.HasTags(labels, pool.Spec.PodSelector) {
+			fitting = append(fitting, pool)
+		}
+	}
+	slices.SortFunc(fitting, func(a, b *v1alpha1.PodVMPool) int {
+		return cmp.Or(cmp.Compare(a.Spec.MemoryMiB, b.Spec.MemoryMiB), cmp.Compare(a.Spec.VCPUs, b.Spec.VCPUs), cmp.Compare(a.Name, b.Name))
+	})
+	return fitting, nil
+}
+
+// fits reports whether a pool's VM is what a pod asks for, or at most twice of it.
+func fits(pool *v1alpha1.PodVMPoolSpec, want *provider.InstanceTypeSpec) bool {
+	switch {
+	case want.MultiNic, len(want.Volumes) > 0, want.GPU != "":
+		return false
+	case want.Image != pool.Image, want.Arch != pool.Arch, want.GPUs != pool.GPUs:
+		return false
+	case want.InstanceType != "":
+		return want.InstanceType == pool.InstanceType
+	case want.VCPUs == 0 && want.Memory == 0:
+		return pool.InstanceType == "" && pool.VCPUs == 0 && pool.MemoryMiB == 0
+	}
+	enough := func(want, have int64) bool { return want == 0 || have >= want && have <= largest*want }
+	return enough(want.VCPUs, pool.VCPUs) && enough(want.Memory, pool.MemoryMiB)
+}
+
+// takeOf takes a VM of one pool; nil when none waits. Nodes try them in an order of their
+// own, so that few try the same.
+func (c *Cluster) takeOf(ctx context.Context, pool *v1alpha1.PodVMPool, rec *adaptor.Record) (*adaptor.PoolVM, error) {
+	members, err := c.claims.api.OfPool(ctx, c.opts.Namespace, pool.Name)
+	if err != nil {
+		return nil, fmt.Errorf("list the VMs of pool %s: %w", pool.Name, err)
+	}
+	of := claimOf(rec, &c.opts)
+	for _, i := range rand.Perm(len(members)) {
+		pp := &members[i]
+		if !claims.Waits(pp) || pp.Spec.Pool.Template != pool.Status.Template {
+			continue
+		}
+		taken, err := c.claims.peerPods.Take(ctx, pp, of, c.opts.Now())
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+			continue // somebody else has it, or it is being deleted
+		}
+		if err != nil {
+			return nil, fmt.Errorf("take a VM of pool %s: %w", pool.Name, err)
+		}
+		return c.taken(ctx, taken, rec)
+	}
+	return nil, nil
+}
+
+// taken writes into the pod's PeerPod which VM it has. Without that the controller would
+// delete the VM under the pod, so that it is given up then.
+func (c *Cluster) taken(ctx context.Context, pp *v1alpha1.PeerPod, rec *adaptor.Record) (*adaptor.PoolVM, error) {
+	name := pp.Namespace + "/" + pp.Name
+	if err := c.claims.tookFrom(ctx, rec.ID, name); err != nil {
+		rec.PoolVM = name
+		return nil, fmt.Errorf("note VM %s of pool %s: %w", name, pp.Spec.Pool.Name, cmp.Or(c.claims.dropVM(ctx, rec), err))
+	}
+	vm := &adaptor.PoolVM{Name: name, ServerName: pp.Name, Authority: pp.Spec.Pool.Authority}
+	if of := pp.Status.Instance; of != nil {
+		vm.Instance = provider.Instance{ID: of.ID, Name: of.Name, Type: of.Type, Zone: of.Zone}
+		for _, text := range of.Addresses {
+			addr, _ := netip.ParseAddr(text) // an invalid one is refused before it is used
+			vm.Instance.IPs = append(vm.Instance.IPs, addr)
+		}
+	}
+	return vm, nil
+}
+
+// tookFrom notes in the PeerPod of a sandbox that its instance is that of a pool.
+func (c *tracker) tookFrom(ctx context.Context, id, poolVM string) error {
+	unlock, err := c.writing.Take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c.mu.Lock()
+	cl := c.known[id]
+	c.mu.Unlock()
+	if cl == nil || cl.pp == nil {
+		return fmt.Errorf("the sandbox has no PeerPod yet: %w", provider.ErrUnavailable)
+	}
+	pp, err := c.peerPods.Update(ctx, cl.pp, claims.TookFrom(poolVM))
+	if err != nil {
+		return err
+	}
+	cl.pp = pp
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cl.rec.PoolVM = poolVM // for a write that is waiting already
+	return nil
+}
+
+// DropVM implements [adaptor.Cluster].
+func (c *Cluster) DropVM(ctx context.Context, rec adaptor.Record) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	return c.noteReachable(c.claims.dropVM(ctx, &rec))
+}
+
+// dropVM deletes the PeerPod of the VM that the sandbox took from a pool, if any, and with
+// it the VM.
+func (c *tracker) dropVM(ctx context.Context, rec *adaptor.Record) error {
+	namespace, name, ok := strings.Cut(rec.PoolVM, "/")
+	if !ok {
+		return nil
+	}
+	pp, err := c.api.Get(ctx, namespace, name)
+	if err == nil {
+		if by := pp.Spec.Pool; by == nil || by.Claim == nil || by.Claim.Namespace != rec.PodNamespace || by.Claim.Name != claims.Name(rec.PodName, rec.ID) {
+			return nil // not this sandbox's
+		}
+		err = c.api.Delete(ctx, namespace, name, pp.UID)
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete PeerPod %s of a VM that a pool had: %w", rec.PoolVM, err)
+	}
+	return nil
+}
