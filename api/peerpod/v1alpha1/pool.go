@@ -63,8 +63,9 @@ type PodVMPoolSpec struct {
 	// +kubebuilder:validation:Maximum=64
 	GPUs int64 `json:"gpus,omitempty"`
 
-	// arch is the architecture, a GOARCH name; empty is the provider's default.
+	// arch is the architecture, a GOARCH name. It must be that of the nodes whose pods are to use the pool.
 	// +optional
+	// +kubebuilder:default=amd64
 	// +kubebuilder:validation:MaxLength=16
 	Arch string `json:"arch,omitempty"`
 

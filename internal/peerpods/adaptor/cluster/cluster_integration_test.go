@@ -29,8 +29,8 @@ const (
 func TestOnARealAPIServer(t *testing.T) {
 	cp, w := realWho(t)
 	t.Run("WithoutTheCRD", func(t *testing.T) { withoutTheCRD(t, w) })
-	cp.Kubectl(t, "apply", "-f", filepath.Join(base(), "crd", "confidentialcontainers.org_peerpods.yaml"))
-	cp.Kubectl(t, "wait", "--for=condition=Established", "crd/peerpods.confidentialcontainers.org")
+	cp.Kubectl(t, "apply", "-k", filepath.Join(base(), "crd"))
+	cp.Kubectl(t, "wait", "--for=condition=Established", "crd/peerpods.confidentialcontainers.org", "crd/podvmpools.confidentialcontainers.org")
 	t.Run("OwnersEnforced", func(t *testing.T) { ownersEnforced(t, cp) })
 	for name, scenario := range scenarios {
 		t.Run(name, func(t *testing.T) { scenario(t, w) })

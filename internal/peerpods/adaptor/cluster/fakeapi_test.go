@@ -93,10 +93,10 @@ func (f *fakeAPI) answer(r *http.Request, body []byte) (int, any) {
 		return f.make(path, body)
 	case r.Method == http.MethodGet && object == nil && isCollection(path):
 		kind, version := "List", "v1"
-		if strings.HasSuffix(path, "/peerpods") {
-			kind, version = "PeerPodList", v1alpha1.GroupVersion.String()
+		if of := map[string]string{"peerpods": "PeerPodList", "podvmpools": "PodVMPoolList"}[path[strings.LastIndex(path, "/")+1:]]; of != "" {
+			kind, version = of, v1alpha1.GroupVersion.String()
 		}
-		return http.StatusOK, map[string]any{"kind": kind, "apiVersion": version, "items": f.list(path, r.URL.Query().Get("fieldSelector"))}
+		return http.StatusOK, map[string]any{"kind": kind, "apiVersion": version, "items": f.list(path, r.URL.Query().Get("fieldSelector"), r.URL.Query().Get("labelSelector"))}
 	case object == nil:
 		return http.StatusNotFound, nil
 	case r.Method == http.MethodGet:
@@ -109,10 +109,10 @@ func (f *fakeAPI) answer(r *http.Request, body []byte) (int, any) {
 
 func isCollection(path string) bool {
 	last := path[strings.LastIndex(path, "/")+1:]
-	return last == "peerpods" || last == "events" || last == "pods"
+	return last == "peerpods" || last == "events" || last == "pods" || last == "podvmpools"
 }
 
-func (f *fakeAPI) list(path, selector string) []any {
+func (f *fakeAPI) list(path, selector, labels string) []any {
 	resource := path[strings.LastIndex(path, "/"):] + "/"
 	items := []any{}
 	for key, object := range f.objects {
@@ -121,6 +121,11 @@ func (f *fakeAPI) list(path, selector string) []any {
 		}
 		if want, ok := strings.CutPrefix(selector, "spec.nodeName="); ok && object["spec"].(map[string]any)["nodeName"] != want {
 			continue
+		}
+		if key, want, ok := strings.Cut(labels, "="); ok {
+			if have, _ := object["metadata"].(map[string]any)["labels"].(map[string]any); have[key] != want {
+				continue
+			}
 		}
 		items = append(items, object)
 	}

@@ -42,6 +42,10 @@ var scenarios = map[string]func(*testing.T, who){
 	"EditedBehindAList":      scenarioEditedBehindAList,
 	"PodDeletedWhileBooting": scenarioPodDeleted,
 	"NoSuchPod":              scenarioNoSuchPod,
+	"Pool":                   scenarioPool,
+	"PoolFails":              scenarioPoolFails,
+	"PoolEmpty":              scenarioPoolEmpty,
+	"PoolRace":               scenarioPoolRace,
 }
 
 func TestInMemory(t *testing.T) {
