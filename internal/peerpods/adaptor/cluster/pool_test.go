@@ -302,15 +302,15 @@ func scenarioPoolEmpty(t *testing.T, w who) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.podOf("measured")
-	if err := errors.Join(s.create("measured1", "measured", initdataAnnotation, text), s.start("measured1")); err != nil {
+	s.podOf("pool-measured")
+	if err := errors.Join(s.create("pool-measured1", "pool-measured", initdataAnnotation, text), s.start("pool-measured1")); err != nil {
 		t.Fatal(err)
 	}
 	s.pod("unlabelled")
 	s.run("unlabelled1", "unlabelled")
 	s.podOf("fits")
 	s.run("fits1", "fits")
-	for id, pod := range map[string]string{"late1": "late", "measured1": "measured", "unlabelled1": "unlabelled", "fits1": "fits"} {
+	for id, pod := range map[string]string{"late1": "late", "pool-measured1": "pool-measured", "unlabelled1": "unlabelled", "fits1": "fits"} {
 		if own := s.peerPod(id, pod); (own.Spec.PoolVM != "") != (pod == "fits") {
 			t.Errorf("pod %s has VM %q of a pool", pod, own.Spec.PoolVM)
 		}
