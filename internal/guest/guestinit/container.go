@@ -32,7 +32,7 @@ func inContainer(args []string, getenv func(string) string) bool {
 // set up mounts, devices, network and name. Kernel, modules, sysctls and power belong
 // to the machine and are left alone. It does not return.
 func runInContainer() {
-	g := &guest{con: &console{w: os.Stdout}, reaper: reaper.New()}
+	g := &guest{con: &console{w: os.Stdout}, reaper: reaper.New(), held: map[string]*process{}}
 	g.end = func(reason string) {
 		g.con.logf("%s", reason)
 		os.Exit(1)

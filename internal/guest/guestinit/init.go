@@ -42,7 +42,7 @@ type guest struct {
 	hasSeed bool
 	// end ends the guest; it does not return.
 	end func(reason string)
-	// held are the programs that a template started before it had its seed, by path.
+	// held are the programs that were started before they had what they need, by path.
 	held map[string]*process
 	// seeded reports whether a template has its seed.
 	seeded bool
@@ -116,7 +116,7 @@ func run() {
 	}
 	con = openConsole()
 	con.logf("userspace started")
-	g := &guest{con: con, reaper: reaper.New(), end: func(reason string) { powerOff(con, reason) }}
+	g := &guest{con: con, reaper: reaper.New(), held: map[string]*process{}, end: func(reason string) { powerOff(con, reason) }}
 	g.took = []mark{{"kernel", 0, uptime()}}
 	go g.reaper.Run(context.Background())
 	shutdown := listenForShutdown()
@@ -365,7 +365,8 @@ func joinAddrs(list []netip.Prefix) string {
 
 var provisionCommand = []string{userDataProgram, "provision-files"}
 
-// provision runs process-user-data to its end.
+// provision runs process-user-data to its end, which in a VM of a pool comes when it has
+// the user-data of a pod.
 func (g *guest) provision() error {
 	p, err := g.held[userDataProgram], error(nil)
 	if p == nil || p.Ended() {
@@ -375,6 +376,7 @@ func (g *guest) provision() error {
 		return err
 	}
 	p.letGo()
+	g.holdServices()
 	if <-p.Done; p.Code() != 0 {
 		return fmt.Errorf("%s: %w", userDataProgram, exitError(p.Status))
 	}
@@ -382,8 +384,25 @@ func (g *guest) provision() error {
 	return nil
 }
 
+var services = []string{agentProgram, forwarderProgram}
+
+// holdServices starts the services while user-data is awaited, which in a VM of a pool is for
+// days, as far as they do not depend on it. An error is only logged: startServices starts
+// what is not held. Only programs of our own executable can be held.
+func (g *guest) holdServices() {
+	own, _ := os.Stat("/proc/self/exe")
+	for _, path := range services {
+		if info, err := os.Stat(path); g.held[path] != nil || err != nil || !os.SameFile(info, own) {
+			continue
+		}
+		if err := g.hold([]string{path}); err != nil {
+			g.con.logf("ERROR: start %s in advance: %v", path, err)
+		}
+	}
+}
+
 func (g *guest) startServices() error {
-	for _, p := range []string{agentProgram, forwarderProgram} {
+	for _, p := range services {
 		if _, err := os.Stat(p); err != nil {
 			return err
 		}
