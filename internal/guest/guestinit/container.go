@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/outrigger/outrigger/internal/guest/reaper"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,7 +52,7 @@ func (g *guest) bootContainer() {
 		{"user-data", true, g.provision},
 		{"services", true, g.startServices},
 	})
-	g.writeMarks()
+	g.writeMarks(marks.Beside(agentSocket))
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")
 	}

@@ -187,10 +187,16 @@ func (g *guest) note(name string, start, end time.Duration) {
 	}
 }
 
-// writeMarks hands the steps to the agent, which returns them to the node.
-func (g *guest) writeMarks() {
+// writeMarks hands the steps to the agent, which returns them to the node. In a VM of a pool
+// they were not for the pod.
+func (g *guest) writeMarks(to marks.Marks) {
+	for _, step := range to.Read() {
+		if step.Name == marks.Handover {
+			return
+		}
+	}
 	for _, m := range g.took {
-		marks.Beside(agentSocket).Add(m.name, m.start, m.end, "")
+		to.Add(m.name, m.start, m.end, "")
 	}
 }
 
@@ -376,7 +382,11 @@ func (g *guest) provision() error {
 		return err
 	}
 	p.letGo()
-	g.holdServices()
+	// In a VM of a pool there are days for what the pod would have to wait for.
+	g.holdPaths(services...)
+	if !p.Ended() {
+		g.tryModules(stageStart)
+	}
 	if <-p.Done; p.Code() != 0 {
 		return fmt.Errorf("%s: %w", userDataProgram, exitError(p.Status))
 	}
@@ -386,12 +396,11 @@ func (g *guest) provision() error {
 
 var services = []string{agentProgram, forwarderProgram}
 
-// holdServices starts the services while user-data is awaited, which in a VM of a pool is for
-// days, as far as they do not depend on it. An error is only logged: startServices starts
-// what is not held. Only programs of our own executable can be held.
-func (g *guest) holdServices() {
+// holdPaths starts and holds programs of our own executable: others do not wait. An error is
+// only logged: the program is started later.
+func (g *guest) holdPaths(paths ...string) {
 	own, _ := os.Stat("/proc/self/exe")
-	for _, path := range services {
+	for _, path := range paths {
 		if info, err := os.Stat(path); g.held[path] != nil || err != nil || !os.SameFile(info, own) {
 			continue
 		}
@@ -414,7 +423,7 @@ func (g *guest) startServices() error {
 
 // afterReady runs the steps that the agent's start need not wait for.
 func (g *guest) afterReady() {
-	g.writeMarks()
+	g.writeMarks(marks.Beside(agentSocket))
 	g.tryModules(stageStart)
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")

@@ -16,6 +16,7 @@ import (
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/userdata"
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -103,6 +104,7 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 		Dir:     *output,
 		Timeout: time.Duration(seconds) * time.Second,
 		Logger:  logger,
+		Marks:   marks.Beside(forwarder.DefaultAgentSocket),
 	}
 	if err := userdata.Provision(ctx, options); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
@@ -21,7 +22,7 @@ import (
 // it listens at address with the identity in there, until it was handed the user-data of a
 // pod (package handover), and provisions that in place of the first: no file of the first
 // is left. A document that cannot be used is refused, and the wait goes on. Of o only
-// Dir and Logger are used. Errors: an apf.json without a usable identity; an address
+// Dir, Logger and Marks are used. Errors: an apf.json without a usable identity; an address
 // at which it cannot listen; the cause for which ctx ended.
 func AwaitPod(ctx context.Context, o Options, address string) error {
 	text, err := os.ReadFile(filepath.Join(o.Dir, forwarderFile))
@@ -57,6 +58,7 @@ func AwaitPod(ctx context.Context, o Options, address string) error {
 
 // takeOver provisions the user-data of the pod.
 func (o Options) takeOver(document []byte) error {
+	began := marks.Uptime()
 	config, err := cloudinit.Parse(document)
 	if err == nil {
 		err = checkPod(config)
@@ -69,8 +71,10 @@ func (o Options) takeOver(document []byte) error {
 	}
 	if err != nil {
 		o.Logger.Warn("refused the user-data of a pod", "error", err)
+		return err
 	}
-	return err
+	o.Marks.Note(marks.Handover, began, "")
+	return nil
 }
 
 // checkPod returns an error for a document with which no pod could begin.

@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
@@ -26,6 +27,7 @@ type poolVM struct {
 	bundle    *podtls.Bundle
 	dir, addr string
 	done      chan error
+	marks     marks.Marks
 }
 
 // firstLine passes the first log line on.
@@ -69,7 +71,8 @@ func startPoolVM(t *testing.T, ctx context.Context, more ...cloudinit.WriteFile)
 	}
 	v.dir = dir
 	line := make(firstLine, 1)
-	o := Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(line, nil))}
+	v.marks = marks.Marks{Path: filepath.Join(t.TempDir(), "marks")}
+	o := Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(line, nil)), Marks: v.marks}
 	go func() { v.done <- AwaitPod(ctx, o, "127.0.0.1:0") }()
 	select {
 	case text := <-line:
@@ -159,6 +162,9 @@ func TestHandedOverVMIsThatOfThePod(t *testing.T) {
 			}
 			if err := <-v.done; err != nil {
 				t.Fatal(err)
+			}
+			if steps := v.marks.Read(); len(steps) != 1 || steps[0].Name != marks.Handover {
+				t.Errorf("its steps are %v", steps)
 			}
 			if diff := cmp.Diff(files(t, alone), files(t, v.dir)); diff != "" {
 				t.Errorf("files of a VM of its own (-) and of one of the pool (+):\n%s", diff)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -61,6 +62,8 @@ type Options struct {
 	// Timeout bounds the wait.
 	Timeout time.Duration
 	Logger  *slog.Logger
+	// Marks is where AwaitPod notes a handover.
+	Marks marks.Marks
 
 	// retry replaces retrySoon in tests.
 	retry time.Duration
