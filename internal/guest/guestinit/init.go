@@ -384,7 +384,7 @@ func (g *guest) provision() error {
 	p.letGo()
 	// In a VM of a pool there are days for what the pod would have to wait for.
 	g.holdPaths(services...)
-	if !p.Ended() {
+	if !p.Ended() && g.modules != nil { // a container has none
 		g.tryModules(stageStart)
 	}
 	if <-p.Done; p.Code() != 0 {
