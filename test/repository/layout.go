@@ -48,7 +48,7 @@ var Rooms = []Room{
 	{"internal/timeline", with("internal/protocol")},
 	{"internal/peerpods", with("api/peerpod", "internal/protocol")},
 	{"internal/guest", with("images/podvm", "internal/protocol",
-		"internal/peerpods/apf", "internal/peerpods/podnetwork", "internal/peerpods/podtls", "internal/peerpods/ttrpcframe")},
+		"internal/peerpods/apf", "internal/peerpods/handover", "internal/peerpods/podnetwork", "internal/peerpods/podtls", "internal/peerpods/ttrpcframe")},
 	{"internal/machines", with("api/infrastructure", "images/node")},
 	{"internal/nodes", with("api/ccm")},
 	{"internal/cli", with("api/peerpod", "internal/protocol", "internal/peerpods/claims", "internal/peerpods/podclient")},

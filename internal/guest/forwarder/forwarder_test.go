@@ -276,6 +276,7 @@ func TestConfigurationErrorsNameTheKey(t *testing.T) {
 		"tls-client-ca":     func(c *apf.Config) { c.TLSClientCA = "" },
 		"tls-min-version":   func(c *apf.Config) { c.TLSMinVersion = "1.2" },
 		"tls-cipher-suites": func(c *apf.Config) { c.TLSCipherSuites = []string{"nonsense"} },
+		"has no pod yet":    func(c *apf.Config) { c.AwaitPod = true },
 	} {
 		config := &apf.Config{TLSServerKey: string(b.ServerKeyPEM), TLSServerCert: string(b.ServerCertPEM), TLSClientCA: string(b.CAPEM)}
 		change(config)

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/outrigger/outrigger/internal/guest/reaper"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +33,7 @@ func inContainer(args []string, getenv func(string) string) bool {
 // set up mounts, devices, network and name. Kernel, modules, sysctls and power belong
 // to the machine and are left alone. It does not return.
 func runInContainer() {
-	g := &guest{con: &console{w: os.Stdout}, reaper: reaper.New()}
+	g := &guest{con: &console{w: os.Stdout}, reaper: reaper.New(), held: map[string]*process{}}
 	g.end = func(reason string) {
 		g.con.logf("%s", reason)
 		os.Exit(1)
@@ -51,7 +52,7 @@ func (g *guest) bootContainer() {
 		{"user-data", true, g.provision},
 		{"services", true, g.startServices},
 	})
-	g.writeMarks()
+	g.writeMarks(marks.Beside(agentSocket))
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")
 	}

@@ -42,7 +42,7 @@ type guest struct {
 	hasSeed bool
 	// end ends the guest; it does not return.
 	end func(reason string)
-	// held are the programs that a template started before it had its seed, by path.
+	// held are the programs that were started before they had what they need, by path.
 	held map[string]*process
 	// seeded reports whether a template has its seed.
 	seeded bool
@@ -116,7 +116,7 @@ func run() {
 	}
 	con = openConsole()
 	con.logf("userspace started")
-	g := &guest{con: con, reaper: reaper.New(), end: func(reason string) { powerOff(con, reason) }}
+	g := &guest{con: con, reaper: reaper.New(), held: map[string]*process{}, end: func(reason string) { powerOff(con, reason) }}
 	g.took = []mark{{"kernel", 0, uptime()}}
 	go g.reaper.Run(context.Background())
 	shutdown := listenForShutdown()
@@ -187,10 +187,16 @@ func (g *guest) note(name string, start, end time.Duration) {
 	}
 }
 
-// writeMarks hands the steps to the agent, which returns them to the node.
-func (g *guest) writeMarks() {
+// writeMarks hands the steps to the agent, which returns them to the node. In a VM of a pool
+// they were not for the pod.
+func (g *guest) writeMarks(to marks.Marks) {
+	for _, step := range to.Read() {
+		if step.Name == marks.Handover {
+			return
+		}
+	}
 	for _, m := range g.took {
-		marks.Beside(agentSocket).Add(m.name, m.start, m.end, "")
+		to.Add(m.name, m.start, m.end, "")
 	}
 }
 
@@ -365,7 +371,8 @@ func joinAddrs(list []netip.Prefix) string {
 
 var provisionCommand = []string{userDataProgram, "provision-files"}
 
-// provision runs process-user-data to its end.
+// provision runs process-user-data to its end, which in a VM of a pool comes when it has
+// the user-data of a pod.
 func (g *guest) provision() error {
 	p, err := g.held[userDataProgram], error(nil)
 	if p == nil || p.Ended() {
@@ -375,6 +382,11 @@ func (g *guest) provision() error {
 		return err
 	}
 	p.letGo()
+	// In a VM of a pool there are days for what the pod would have to wait for.
+	g.holdPaths(services...)
+	if !p.Ended() && g.modules != nil { // a container has none
+		g.tryModules(stageStart)
+	}
 	if <-p.Done; p.Code() != 0 {
 		return fmt.Errorf("%s: %w", userDataProgram, exitError(p.Status))
 	}
@@ -382,8 +394,24 @@ func (g *guest) provision() error {
 	return nil
 }
 
+var services = []string{agentProgram, forwarderProgram}
+
+// holdPaths starts and holds programs of our own executable: others do not wait. An error is
+// only logged: the program is started later.
+func (g *guest) holdPaths(paths ...string) {
+	own, _ := os.Stat("/proc/self/exe")
+	for _, path := range paths {
+		if info, err := os.Stat(path); g.held[path] != nil || err != nil || !os.SameFile(info, own) {
+			continue
+		}
+		if err := g.hold([]string{path}); err != nil {
+			g.con.logf("ERROR: start %s in advance: %v", path, err)
+		}
+	}
+}
+
 func (g *guest) startServices() error {
-	for _, p := range []string{agentProgram, forwarderProgram} {
+	for _, p := range services {
 		if _, err := os.Stat(p); err != nil {
 			return err
 		}
@@ -395,7 +423,7 @@ func (g *guest) startServices() error {
 
 // afterReady runs the steps that the agent's start need not wait for.
 func (g *guest) afterReady() {
-	g.writeMarks()
+	g.writeMarks(marks.Beside(agentSocket))
 	g.tryModules(stageStart)
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")

@@ -69,11 +69,11 @@ func (g *guest) spawn(argv []string, held *os.File) (*process, error) {
 	return &process{child, func() {}}, nil
 }
 
-// hold starts a program and returns when the program waits for its release.
-func (g *guest) hold(argv []string) (*process, error) {
+// hold starts a program and returns when the program waits for its release, which g.held then has.
+func (g *guest) hold(argv []string) error {
 	held, err := hold.New()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p, err := g.spawn(argv, held.Child)
 	held.Child.Close()
@@ -83,9 +83,10 @@ func (g *guest) hold(argv []string) (*process, error) {
 	}
 	if err != nil {
 		held.LetGo()
-		return nil, err
+		return err
 	}
-	return p, nil
+	g.held[argv[0]] = p
+	return nil
 }
 
 // startShell runs a shell that owns the console.

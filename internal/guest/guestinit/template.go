@@ -67,13 +67,10 @@ func (g *guest) awaitSeed() error {
 // the pod. Go seeds the random numbers of a process once, from what the kernel gives it at its
 // start, so that they may not draw secrets from them (see pull/resolver.go).
 func (g *guest) holdPrograms() error {
-	g.held = map[string]*process{}
 	for _, argv := range [][]string{provisionCommand, {forwarderProgram}, {agentProgram}} {
-		p, err := g.hold(argv)
-		if err != nil {
+		if err := g.hold(argv); err != nil {
 			return fmt.Errorf("start %s in advance: %w", argv[0], err)
 		}
-		g.held[argv[0]] = p
 	}
 	return nil
 }

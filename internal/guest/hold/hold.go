@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hold lets PID 1 of a template start programs that then wait until
-// they are released: a program's start-up, most of which is the initialization
-// of Go packages, is then part of the saved VM.
+// Package hold lets PID 1 start programs that then wait until they are released: a
+// program's start-up, most of which is the initialization of Go packages, is then part
+// of a template that is saved, or over before a VM of a pool has its pod.
 package hold
 
 import (

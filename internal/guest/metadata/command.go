@@ -12,16 +12,19 @@ import (
 	"os"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/guest/forwarder"
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/userdata"
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
 const usage = `process-user-data fetches the user-data of a pod VM and writes its files.
 
   process-user-data provision-files [flags]   fetch, check, write; exit 1 when
-                                              there is none in time or it is bad
+                                              there is none in time or it is bad;
+                                              in a VM of a pool then wait for a pod
   process-user-data -v | --version            print the version
 
 Flags of provision-files:
@@ -96,12 +99,14 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	logger.Info("looking for user-data", "platform", chosen)
-	if err := userdata.Provision(ctx, userdata.Options{
+	options := userdata.Options{
 		Sources: Sources(chosen, where),
 		Dir:     *output,
 		Timeout: time.Duration(seconds) * time.Second,
 		Logger:  logger,
-	}); err != nil {
+		Marks:   marks.Beside(forwarder.DefaultAgentSocket),
+	}
+	if err := userdata.Provision(ctx, options); err != nil {
 		return err
 	}
 	// Other programs of the image may tell it too: it is not for this
@@ -109,5 +114,5 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	if err := Announce(ctx, chosen); err != nil {
 		logger.Error("cannot report this VM to the platform", "error", err)
 	}
-	return nil
+	return userdata.AwaitPod(ctx, options, forwarder.DefaultListen)
 }

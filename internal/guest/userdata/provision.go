@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -36,7 +37,7 @@ const (
 var allowed = map[string]os.FileMode{
 	"aa.toml":              0o644,
 	"cdh.toml":             0o644,
-	"apf.json":             0o600,
+	forwarderFile:          0o600,
 	"auth.json":            0o600,
 	"initdata":             0o644,
 	"insecure-registries":  0o644,
@@ -47,6 +48,7 @@ var allowed = map[string]os.FileMode{
 var fromInitData = []string{"aa.toml", "cdh.toml", "policy.rego"}
 
 const (
+	forwarderFile  = "apf.json"
 	initDataFile   = "initdata"
 	initDataDigest = "initdata.digest"
 )
@@ -60,6 +62,8 @@ type Options struct {
 	// Timeout bounds the wait.
 	Timeout time.Duration
 	Logger  *slog.Logger
+	// Marks is where AwaitPod notes a handover.
+	Marks marks.Marks
 
 	// retry replaces retrySoon in tests.
 	retry time.Duration
@@ -74,15 +78,7 @@ func Provision(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
-		return fmt.Errorf("provision: %w", err)
-	}
-	for _, f := range config.WriteFiles {
-		if err := o.write(f); err != nil {
-			return fmt.Errorf("provision: %w", err)
-		}
-	}
-	if err := o.unpackInitData(); err != nil {
+	if err := o.writeAll(config); err != nil {
 		return fmt.Errorf("provision: %w", err)
 	}
 	if clearer, ok := source.(Clearer); ok {
@@ -91,6 +87,19 @@ func Provision(ctx context.Context, o Options) error {
 		}
 	}
 	return nil
+}
+
+// writeAll writes the files of a document.
+func (o Options) writeAll(config *cloudinit.CloudConfig) error {
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return err
+	}
+	for _, f := range config.WriteFiles {
+		if err := o.write(f); err != nil {
+			return err
+		}
+	}
+	return o.unpackInitData()
 }
 
 func (o Options) fetch(ctx context.Context) (*cloudinit.CloudConfig, Source, error) {

@@ -40,12 +40,11 @@ type receiver struct {
 	listener net.Listener
 	config   *tls.Config
 	take     func(document []byte) error
+	// stop ends what waits for a client.
+	stop context.CancelFunc
 
-	mu     sync.Mutex
-	closed bool
-	// greeting are connections in their handshake, the oldest first, and open the
-	// others.
-	greeting, open []net.Conn
+	mu       sync.Mutex
+	greeting []net.Conn // in their handshake, the oldest first
 
 	// taking is held while a document is judged; taken reports whether one was taken.
 	taking sync.Mutex
@@ -58,12 +57,13 @@ type receiver struct {
 // port is free. config is that of the VM's end, see podtls.ServerConfig. Errors: the cause
 // for which ctx ended; a listener that fails.
 func Receive(ctx context.Context, listener net.Listener, config *tls.Config, take func(document []byte) error) error {
-	r := &receiver{listener: listener, config: onlyTLS13(config), take: take}
-	stop := context.AfterFunc(ctx, r.close)
-	defer stop()
+	waiting, stop := context.WithCancel(ctx)
+	defer context.AfterFunc(waiting, func() { listener.Close() })()
+	r := &receiver{listener: listener, config: onlyTLS13(config), take: take, stop: stop}
 	var handlers sync.WaitGroup
-	err := r.accept(func(conn net.Conn) { handlers.Go(func() { r.handle(conn) }) })
-	r.close()
+	err := r.accept(func(conn net.Conn) { handlers.Go(func() { r.handle(waiting, conn) }) })
+	listener.Close()
+	stop()
 	handlers.Wait()
 	if r.taken {
 		return nil
@@ -88,68 +88,35 @@ func (r *receiver) accept(handle func(net.Conn)) error {
 	}
 }
 
-// close ends listening and all connections. Senders of a document are told.
-func (r *receiver) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	r.listener.Close()
-	for _, conn := range r.greeting {
-		conn.Close()
-	}
-	for _, conn := range r.open {
-		conn.SetReadDeadline(time.Unix(1, 0))
-	}
-}
-
-func (r *receiver) handle(raw net.Conn) {
+// handle serves one client. When waiting ends it reads no more, but still answers.
+func (r *receiver) handle(waiting context.Context, raw net.Conn) {
 	conn := tls.Server(wholeConn{raw}, r.config)
 	defer conn.Close()
-	if !r.enter(raw) {
-		return
-	}
-	defer r.leave(raw)
-	ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
-	defer cancel()
-	if conn.HandshakeContext(ctx) != nil || !r.greeted(raw) {
+	raw.SetDeadline(time.Now().Add(exchangeTimeout))
+	defer context.AfterFunc(waiting, func() { raw.SetReadDeadline(time.Unix(1, 0)) })()
+	if r.handshake(waiting, raw, conn) != nil {
 		return
 	}
 	answer := r.answer(io.ReadAll(io.LimitReader(conn, cloudinit.MaxSize+1)))
 	io.WriteString(conn, answer[:min(len(answer), maxAnswer)])
 }
 
-// enter reports whether a connection may begin its handshake.
-func (r *receiver) enter(conn net.Conn) bool {
+func (r *receiver) handshake(ctx context.Context, raw net.Conn, conn *tls.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed || conn.SetDeadline(time.Now().Add(exchangeTimeout)) != nil {
-		return false
-	}
-	r.greeting = append(r.greeting, conn)
+	r.greeting = append(r.greeting, raw)
 	if len(r.greeting) > maxHandshakes {
 		r.greeting[0].Close()
-		r.greeting = slices.Delete(r.greeting, 0, 1)
+		r.greeting = r.greeting[1:]
 	}
-	return true
-}
-
-// greeted reports whether a connection that has finished its handshake may go on.
-func (r *receiver) greeted(conn net.Conn) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.Index(r.greeting, conn)
-	if i < 0 || r.closed {
-		return false
-	}
-	r.greeting, r.open = slices.Delete(r.greeting, i, i+1), append(r.open, conn)
-	return true
-}
-
-func (r *receiver) leave(conn net.Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	is := func(c net.Conn) bool { return c == conn }
-	r.greeting, r.open = slices.DeleteFunc(r.greeting, is), slices.DeleteFunc(r.open, is)
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.greeting = slices.DeleteFunc(r.greeting, func(c net.Conn) bool { return c == raw })
+	}()
+	return conn.HandshakeContext(ctx)
 }
 
 // answer judges a document, or an error in reading it.
@@ -172,6 +139,7 @@ func (r *receiver) answer(document []byte, err error) string {
 		return err.Error()
 	}
 	r.taken = true
-	r.close()
+	r.listener.Close()
+	r.stop()
 	return answerTaken
 }

@@ -30,6 +30,10 @@ const (
 // RuntimeStart is the step that ends a start: a container runs.
 const RuntimeStart = "runtime-start"
 
+// Handover is the step by which a VM of a pool became that of a pod. What was before it does
+// not belong to the start of the pod.
+const Handover = "handover"
+
 // Marks is the file in which all programs of a guest note their steps, one a line.
 // The zero value notes nothing. Notes that cannot be written are lost: a timeline is
 // worth no start.
