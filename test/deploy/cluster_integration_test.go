@@ -238,6 +238,9 @@ func TestAdaptorActsForItsNode(t *testing.T) {
 	for _, node := range []string{"mine", "other", ""} {
 		c.Apply(t, peerPod("pod-of-"+node+"x", node))
 	}
+	for _, name := range []string{"waits", "waits-too"} {
+		c.Apply(t, `{"apiVersion":"confidentialcontainers.org/v1alpha1","kind":"PeerPod","metadata":{"name":"`+name+`","namespace":"default"},"spec":{"pool":{"name":"small","template":"t","authority":"a"}}}`)
+	}
 	apply := func(u *cluster.User, manifest string) error {
 		cmd := u.Command("create", "--validate=false", "-f", "-")
 		cmd.Stdin = strings.NewReader(manifest)
@@ -255,7 +258,13 @@ func TestAdaptorActsForItsNode(t *testing.T) {
 	}
 	peerpods := "/apis/confidentialcontainers.org/v1alpha1/namespaces/default/peerpods/"
 	const capacity, phase, id = `{"status":{"capacity":{"kata.peerpods.io/vm":"5"}}}`, `{"status":{"phase":"Ready"}}`, `{"spec":{"instanceID":"i-1"}}`
+	take := func(node string) string {
+		return `{"spec":{"nodeName":"` + node + `","pool":{"claim":{"namespace":"default","name":"web","time":"2026-01-02T03:04:05.000000Z"}}}}`
+	}
 	refused := map[string]func() error{
+		"VM of a pool for another node":    patch(mine, peerpods+"waits", take("other")),
+		"VM of a pool for no node":         patch(mine, peerpods+"waits", `{"spec":{"instanceID":"i-1"}}`),
+		"VM of a pool deleted":             run(mine, "delete", "peerpod", "waits"),
 		"status of another node":           patch(mine, "/api/v1/nodes/other/status", capacity),
 		"status by a token of no node":     patch(none, "/api/v1/nodes/mine/status", capacity),
 		"PeerPod for another node":         func() error { return apply(mine, peerPod("new", "other")) },
@@ -287,11 +296,22 @@ func TestAdaptorActsForItsNode(t *testing.T) {
 		{"PeerPod of its node", func() error { return apply(mine, peerPod("new", "mine")) }},
 		{"its instance", patch(mine, peerpods+"new", id)},
 		{"its status", patch(mine, peerpods+"new/status", phase)},
+		{"VM of a pool", patch(mine, peerpods+"waits", take("mine"))},
+		{"VM of a pool deleted, once it is its own", run(mine, "delete", "peerpod", "waits")},
 		{"its end", run(mine, "delete", "peerpod", "new")},
 		{"an administrator", run(c.User, "delete", "peerpod", "pod-of-otherx")},
 	} {
 		if err := allowed.try(); err != nil {
 			t.Errorf("%s: %v", allowed.what, err)
+		}
+	}
+	// Nor does anybody undo what is for good.
+	if err := mergePatch(c.User, peerpods+"waits-too", take("mine")); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{`{"spec":{"pool":{"claim":null}}}`, `{"spec":{"pool":{"claim":{"name":"other"}}}}`, `{"spec":{"pool":null}}`, `{"spec":{"pool":{"authority":"b"}}}`} {
+		if err := mergePatch(c.User, peerpods+"waits-too", change); err == nil || !strings.Contains(err.Error(), "cannot c") {
+			t.Errorf("%s: %v", change, err)
 		}
 	}
 }
