@@ -57,6 +57,9 @@ func (o *DockerCluster) ContractCluster() (*ClusterSpec, *ClusterStatus) {
 // ContractStatus is the part that is the same for all infrastructure.
 func (o *DockerCluster) ContractStatus() *Status { return &o.Status.Status }
 
+// Content returns the spec, and nil: metadata of what is made is for templates.
+func (o *DockerCluster) Content() (*DockerClusterSpec, *clusterv1.ObjectMeta) { return &o.Spec, nil }
+
 // DockerClusterList is a list of DockerClusters.
 //
 // +kubebuilder:object:root=true
@@ -97,6 +100,9 @@ func (o *DockerMachine) ContractMachine() (*MachineSpec, *MachineStatus) {
 // ContractStatus is the part that is the same for all infrastructure.
 func (o *DockerMachine) ContractStatus() *Status { return &o.Status.Status }
 
+// Content returns the spec, and nil: metadata of what is made is for templates.
+func (o *DockerMachine) Content() (*DockerMachineSpec, *clusterv1.ObjectMeta) { return &o.Spec, nil }
+
 // DockerMachineList is a list of DockerMachines.
 //
 // +kubebuilder:object:root=true
@@ -134,6 +140,11 @@ func (o *DockerMachinePool) ContractPool() (*PoolSpec, *PoolStatus) {
 
 // ContractStatus is the part that is the same for all infrastructure.
 func (o *DockerMachinePool) ContractStatus() *Status { return &o.Status.Status }
+
+// Content returns the spec, and nil: metadata of what is made is for templates.
+func (o *DockerMachinePool) Content() (*DockerMachinePoolSpec, *clusterv1.ObjectMeta) {
+	return &o.Spec, nil
+}
 
 // DockerMachinePoolList is a list of DockerMachinePools.
 //
@@ -178,6 +189,11 @@ func (o *OutriggerCluster) ContractCluster() (*ClusterSpec, *ClusterStatus) {
 // ContractStatus is the part that is the same for all infrastructure.
 func (o *OutriggerCluster) ContractStatus() *Status { return &o.Status.Status }
 
+// Content returns the spec, and nil: metadata of what is made is for templates.
+func (o *OutriggerCluster) Content() (*OutriggerClusterSpec, *clusterv1.ObjectMeta) {
+	return &o.Spec, nil
+}
+
 // OutriggerClusterList is a list of OutriggerClusters.
 //
 // +kubebuilder:object:root=true
@@ -218,6 +234,11 @@ func (o *OutriggerMachine) ContractMachine() (*MachineSpec, *MachineStatus) {
 // ContractStatus is the part that is the same for all infrastructure.
 func (o *OutriggerMachine) ContractStatus() *Status { return &o.Status.Status }
 
+// Content returns the spec, and nil: metadata of what is made is for templates.
+func (o *OutriggerMachine) Content() (*OutriggerMachineSpec, *clusterv1.ObjectMeta) {
+	return &o.Spec, nil
+}
+
 // OutriggerMachineList is a list of OutriggerMachines.
 //
 // +kubebuilder:object:root=true
@@ -244,6 +265,11 @@ type DockerClusterTemplate struct {
 
 	// +optional
 	Spec DockerClusterTemplateSpec `json:"spec"`
+}
+
+// Content returns the spec and the metadata of what is made.
+func (t *DockerClusterTemplate) Content() (*DockerClusterSpec, *clusterv1.ObjectMeta) {
+	return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
 }
 
 // DockerClusterTemplateSpec holds the template.
@@ -294,6 +320,11 @@ type DockerMachineTemplate struct {
 // ContractTemplate is what the autoscaler reads.
 func (t *DockerMachineTemplate) ContractTemplate() *MachineTemplateStatus { return &t.Status }
 
+// Content returns the spec and the metadata of what is made.
+func (t *DockerMachineTemplate) Content() (*DockerMachineSpec, *clusterv1.ObjectMeta) {
+	return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
+}
+
 // DockerMachineTemplateSpec holds the template.
 type DockerMachineTemplateSpec struct {
 	// template of a DockerMachine.
@@ -337,6 +368,11 @@ type DockerMachinePoolTemplate struct {
 	Spec DockerMachinePoolTemplateSpec `json:"spec"`
 }
 
+// Content returns the spec and the metadata of what is made.
+func (t *DockerMachinePoolTemplate) Content() (*DockerMachinePoolSpec, *clusterv1.ObjectMeta) {
+	return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
+}
+
 // DockerMachinePoolTemplateSpec holds the template.
 type DockerMachinePoolTemplateSpec struct {
 	// template of a DockerMachinePool.
@@ -378,6 +414,11 @@ type OutriggerClusterTemplate struct {
 
 	// +optional
 	Spec OutriggerClusterTemplateSpec `json:"spec"`
+}
+
+// Content returns the spec and the metadata of what is made.
+func (t *OutriggerClusterTemplate) Content() (*OutriggerClusterSpec, *clusterv1.ObjectMeta) {
+	return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
 }
 
 // OutriggerClusterTemplateSpec holds the template.
@@ -427,6 +468,11 @@ type OutriggerMachineTemplate struct {
 
 // ContractTemplate is what the autoscaler reads.
 func (t *OutriggerMachineTemplate) ContractTemplate() *MachineTemplateStatus { return &t.Status }
+
+// Content returns the spec and the metadata of what is made.
+func (t *OutriggerMachineTemplate) Content() (*OutriggerMachineSpec, *clusterv1.ObjectMeta) {
+	return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
+}
 
 // OutriggerMachineTemplateSpec holds the template.
 type OutriggerMachineTemplateSpec struct {
