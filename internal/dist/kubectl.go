@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/filetree"
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // makeKubectl makes an archive of the plugin of kubectl for each architecture,
@@ -28,7 +29,7 @@ func (b *builder) makeKubectl(context.Context) error {
 			return err
 		}
 		var err error
-		if sums[arch], err = checksum(name); err != nil {
+		if sums[arch], err = wholefile.SHA256(name); err != nil {
 			return err
 		}
 	}
