@@ -52,7 +52,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// limited stands for provider.Limited, which is no capability.
+// limited stands for provider.Limited, which says what of a type cannot be used.
 const limited provider.Capability = "Limited"
 
 // implemented looks at the type alone: what a provider has depends on its settings, too.
