@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Writes what is generated of the API of the Cluster API provider: kinds of templates,
+# Writes what is generated of the API of the Cluster API provider: the types of kinds,
 # deep copies, CRDs, webhook configurations and the manager's rights.
 #
 #   config/generate.sh CONTROLLER_GEN [FOLDER]
@@ -14,7 +14,7 @@ spdx='SPDX-License-Identifier: Apache-2.0'
 header=$(mktemp)
 trap 'rm -f "$header"' EXIT
 echo "// $spdx" >"$header"
-go run -trimpath ./api/infrastructure/templatekinds "$out"
+go run -trimpath ./api/infrastructure/kinds "$out"
 for version in v1beta2 v1beta1; do
   "$generator" object:headerFile="$header" paths=./api/infrastructure/$version output:object:dir="$out/api/infrastructure/$version"
 done

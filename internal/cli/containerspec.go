@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/outrigger/outrigger/internal/cli/registry"
+	"github.com/outrigger/outrigger/internal/accounts"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
@@ -42,7 +42,7 @@ func (r *runner) containerSpec() (podclient.ContainerSpec, error) {
 	return spec, nil
 }
 
-func (r *runner) baseEnv(user registry.User) []string {
+func (r *runner) baseEnv(user accounts.User) []string {
 	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOSTNAME=" + r.req.Hostname, "HOME=" + cmp.Or(user.Home, "/"),

@@ -11,6 +11,8 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+
+	"github.com/outrigger/outrigger/internal/filetree"
 )
 
 // charts are the folders of the charts.
@@ -52,16 +54,16 @@ func (b *builder) makeChart(folder string) error {
 	if err != nil {
 		return err
 	}
-	t := tree{}
-	if err := t.folder("", folder); err != nil {
+	t := filetree.Tree{}
+	if err := t.Copy("", folder); err != nil {
 		return err
 	}
-	t.file("Chart.yaml", definition)
+	t.File("Chart.yaml", definition)
 	values = bytes.ReplaceAll(values, []byte(defaultPrefix), []byte(b.Prefix))
 	if b.Prefix != defaultPrefix { // else whoever installs it names one, or is told how
 		values = bytes.Replace(values, []byte(`prefix: ""`), []byte("prefix: "+b.Prefix), 1)
 	}
-	t.file("values.yaml", values)
+	t.File("values.yaml", values)
 	archive := path.Join(b.fresh, "charts", fmt.Sprintf("%s-%s.tgz", name[1], b.source.semver()))
-	return t.under(string(name[1])).writeTarGz(archive, b.source.date)
+	return writeTarGz(t.Under(string(name[1])), archive, b.source.date)
 }

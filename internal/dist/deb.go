@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/outrigger/outrigger/internal/filetree"
 )
 
 // debPackage is a package of Debian in the making.
 type debPackage struct {
 	// Fields of the control file, in order; Installed-Size is added.
 	Fields []field
-	Tree   tree
+	Tree   filetree.Tree
 	Date   time.Time
 }
 
@@ -33,7 +35,7 @@ func (p *debPackage) write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(p.writeControl(&control), p.Tree.writeTar(zip, "./", p.Date), zip.Close()); err != nil {
+	if err := errors.Join(p.writeControl(&control), p.Tree.WriteTar(zip, "./", p.Date), zip.Close()); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(w, "!<arch>\n"); err != nil {
@@ -77,24 +79,24 @@ func (p *debPackage) writeControl(w io.Writer) error {
 	for _, f := range append(p.Fields[:len(p.Fields):len(p.Fields)], field{"Installed-Size", fmt.Sprint(size)}) {
 		fmt.Fprintf(&control, "%s: %s\n", f.Name, f.Value)
 	}
-	t := tree{}
-	t.file("control", []byte(control.String()))
-	t.file("md5sums", sums)
-	return t.zip(w, "./", p.Date)
+	t := filetree.Tree{}
+	t.File("control", []byte(control.String()))
+	t.File("md5sums", sums)
+	return zip(t, w, "./", p.Date)
 }
 
 // contents returns the checksums of the files, for dpkg --verify, and their
 // size in KiB as Debian counts it: each is rounded up, all else is one.
 func (p *debPackage) contents() (sums []byte, size int64, err error) {
 	var out bytes.Buffer
-	size = int64(len(p.Tree.folders()))
-	for _, name := range p.Tree.names() {
+	size = int64(len(p.Tree.Folders()))
+	for _, name := range p.Tree.Names() {
 		e := p.Tree[name]
-		if e.link != "" {
+		if e.Link != "" {
 			size++
 			continue
 		}
-		content, bytes, err := e.open()
+		content, bytes, err := e.Open()
 		if err != nil {
 			return nil, 0, err
 		}

@@ -16,13 +16,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger/outrigger/internal/filetree"
 )
 
 var testDate = time.Unix(1700000000, 0).UTC()
 
 // exampleTree has each kind of entry, one of them in a file with mode and times
 // of its own.
-func exampleTree(t *testing.T, mode os.FileMode) tree {
+func exampleTree(t *testing.T, mode os.FileMode) filetree.Tree {
 	t.Helper()
 	dir := t.TempDir()
 	source := filepath.Join(dir, "program")
@@ -30,10 +32,10 @@ func exampleTree(t *testing.T, mode os.FileMode) tree {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := tree{}
-	tr.program("usr/lib/example/program", source)
-	tr.file("usr/share/doc/example/README.md", []byte("odd"))
-	tr.link("usr/bin/example", "../lib/example/program")
+	tr := filetree.Tree{}
+	tr.Program("usr/lib/example/program", source)
+	tr.File("usr/share/doc/example/README.md", []byte("odd"))
+	tr.Link("usr/bin/example", "../lib/example/program")
 	return tr
 }
 
@@ -109,7 +111,7 @@ func TestPackageIsReproducible(t *testing.T) {
 func TestArchive(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "below", "example.tar.gz")
-	if err := exampleTree(t, 0o711).under("top").writeTarGz(file, testDate); err != nil {
+	if err := writeTarGz(exampleTree(t, 0o711).Under("top"), file, testDate); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(file)

@@ -14,6 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
+
+	"github.com/outrigger/outrigger/internal/filetree"
 )
 
 // images are those of deploy/images.sh for all architectures; qemuImage holds
@@ -74,12 +76,12 @@ func (b *builder) buildImages(ctx context.Context, arch string, images ...string
 // packImage makes the archive of a layout and returns the image's line in the
 // list of digests.
 func (b *builder) packImage(image string) (string, error) {
-	t := tree{}
-	if err := t.folder("", b.layout(image)); err != nil {
+	t := filetree.Tree{}
+	if err := t.Copy("", b.layout(image)); err != nil {
 		return "", err
 	}
 	err := writeFile(filepath.Join(b.fresh, "images", image+".oci.tar"), func(w io.Writer) error {
-		return t.writeTar(w, "", b.source.date)
+		return t.WriteTar(w, "", b.source.date)
 	})
 	if err != nil {
 		return "", err

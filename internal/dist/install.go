@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/outrigger/outrigger/internal/cli/demoimage"
+	"github.com/outrigger/outrigger/internal/filetree"
 	"github.com/outrigger/outrigger/internal/guest/image"
 )
 
@@ -49,20 +50,20 @@ func (b *builder) demoImage() string { return filepath.Join(b.work, demoimage.Fo
 
 // installation is what lies beside outrigger, wherever that is: each finds the
 // others by its own place.
-func (b *builder) installation() (tree, error) {
-	t := tree{}
+func (b *builder) installation() (filetree.Tree, error) {
+	t := filetree.Tree{}
 	for _, program := range hostPrograms() {
-		t.program(program, filepath.Join(b.programs("amd64"), program))
+		t.Program(program, filepath.Join(b.programs("amd64"), program))
 	}
-	if err := t.folder("podvm", b.podvm()); err != nil {
+	if err := t.Copy("podvm", b.podvm()); err != nil {
 		return nil, err
 	}
-	return t, t.folder(demoimage.Folder, b.demoImage())
+	return t, t.Copy(demoimage.Folder, b.demoImage())
 }
 
 // addTexts adds the README, the licences, and the completions of shells at their places.
-func (b *builder) addTexts(ctx context.Context, t tree, folder string, place func(shell string) string) error {
-	t.file(path.Join(folder, "README.md"), readme)
+func (b *builder) addTexts(ctx context.Context, t filetree.Tree, folder string, place func(shell string) string) error {
+	t.File(path.Join(folder, "README.md"), readme)
 	if err := b.addLicenses(t, folder); err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (b *builder) addTexts(ctx context.Context, t tree, folder string, place fun
 		if err != nil {
 			return err
 		}
-		t.file(place(shell), script)
+		t.File(place(shell), script)
 	}
 	return nil
 }
@@ -85,7 +86,7 @@ func (b *builder) makeArchive(ctx context.Context) error {
 		return err
 	}
 	name := "outrigger_" + b.source.fileVersion() + "_linux_amd64"
-	return t.under(name).writeTarGz(filepath.Join(b.fresh, name+".tar.gz"), b.source.date)
+	return writeTarGz(t.Under(name), filepath.Join(b.fresh, name+".tar.gz"), b.source.date)
 }
 
 // makeDeb makes a package that needs what a pod needs: QEMU, and mke2fs for the
@@ -95,9 +96,9 @@ func (b *builder) makeDeb(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t := installed.under("usr/lib/outrigger")
+	t := installed.Under("usr/lib/outrigger")
 	for _, name := range []string{"outrigger", kubectlName} {
-		t.link("usr/bin/"+name, "../lib/outrigger/"+name)
+		t.Link("usr/bin/"+name, "../lib/outrigger/"+name)
 	}
 	if err := b.addTexts(ctx, t, "usr/share/doc/outrigger", func(shell string) string { return shells()[shell] }); err != nil {
 		return err
@@ -126,7 +127,7 @@ func (b *builder) makeDeb(ctx context.Context) error {
 
 // addLicenses adds Outrigger's licence and those of all that is in the
 // programs and the images.
-func (b *builder) addLicenses(t tree, folder string) error {
+func (b *builder) addLicenses(t filetree.Tree, folder string) error {
 	own, err := os.ReadFile(filepath.Join(b.Root, "LICENSE"))
 	if err != nil {
 		return err
@@ -135,9 +136,9 @@ func (b *builder) addLicenses(t tree, folder string) error {
 	if folder != "" {
 		name = "copyright" // Debian's name of it
 	}
-	t.file(path.Join(folder, name), own)
+	t.File(path.Join(folder, name), own)
 	for name, text := range b.licenses {
-		t.file(path.Join(folder, "licenses", name), text)
+		t.File(path.Join(folder, "licenses", name), text)
 	}
 	return nil
 }

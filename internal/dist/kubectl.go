@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger/outrigger/internal/filetree"
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // makeKubectl makes an archive of the plugin of kubectl for each architecture,
@@ -16,17 +19,17 @@ import (
 func (b *builder) makeKubectl(context.Context) error {
 	sums := map[string]string{}
 	for _, arch := range b.Architectures {
-		t := tree{}
-		t.program(kubectlName, filepath.Join(b.programs(arch), kubectlName))
+		t := filetree.Tree{}
+		t.Program(kubectlName, filepath.Join(b.programs(arch), kubectlName))
 		if err := b.addLicenses(t, ""); err != nil {
 			return err
 		}
 		name := filepath.Join(b.fresh, b.kubectlArchive(arch))
-		if err := t.writeTarGz(name, b.source.date); err != nil {
+		if err := writeTarGz(t, name, b.source.date); err != nil {
 			return err
 		}
 		var err error
-		if sums[arch], err = checksum(name); err != nil {
+		if sums[arch], err = wholefile.SHA256(name); err != nil {
 			return err
 		}
 	}

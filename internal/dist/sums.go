@@ -5,15 +5,14 @@ package dist
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // The files that say what the others have to be.
@@ -55,24 +54,11 @@ func (b *builder) checksums() (map[string]string, error) {
 		}
 		name, err := filepath.Rel(b.fresh, file)
 		if err == nil {
-			sums[name], err = checksum(file)
+			sums[name], err = wholefile.SHA256(file)
 		}
 		return err
 	})
 	return sums, err
-}
-
-func checksum(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
 // summarize shows stages and files; the last line reports whether there is a

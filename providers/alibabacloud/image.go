@@ -28,8 +28,6 @@ var (
 
 const allImageStatuses = "Creating,Waiting,Available,UnAvailable,CreateFailed"
 
-var _ provider.ImageImporter = (*Provider)(nil)
-
 // ImportImage implements provider.ImageImporter, from an object in OSS, such as
 // oss://bucket/podvm.qcow2.
 func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (id string, err error) {

@@ -5,7 +5,6 @@ package alibabacloud
 import (
 	"errors"
 
-	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/cached"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
@@ -23,17 +22,6 @@ type Provider struct {
 	// balancing is held by who changes the load balancer of a key.
 	balancing keylock.Locks
 }
-
-var (
-	_ provider.Provider           = (*Provider)(nil)
-	_ provider.Lister             = (*Provider)(nil)
-	_ provider.Getter             = (*Provider)(nil)
-	_ provider.ConsoleReader      = (*Provider)(nil)
-	_ provider.PowerController    = (*Provider)(nil)
-	_ provider.InstanceTypeLister = (*Provider)(nil)
-
-	_ provider.LoadBalancerController = (*Provider)(nil)
-)
 
 // New checks cfg. It asks the cloud nothing: ConfigVerifier does.
 func New(cfg Config) (*Provider, error) { return open(cfg, standardPace(), nil) }

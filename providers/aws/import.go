@@ -27,8 +27,6 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
-var _ provider.ImageImporter = (*Provider)(nil)
-
 // imageNameSyntax is that of RegisterImage's parameter Name.
 var imageNameSyntax = regexp.MustCompile(`^[a-zA-Z0-9()\[\] ./'@_-]{3,128}$`)
 

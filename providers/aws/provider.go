@@ -39,16 +39,6 @@ type Provider struct {
 	transits []*http.Transport
 }
 
-var (
-	_ provider.Provider           = (*Provider)(nil)
-	_ provider.Lister             = (*Provider)(nil)
-	_ provider.Getter             = (*Provider)(nil)
-	_ provider.ConsoleReader      = (*Provider)(nil)
-	_ provider.PowerController    = (*Provider)(nil)
-	_ provider.InstanceTypeLister = (*Provider)(nil)
-	_ provider.Limited            = (*Provider)(nil)
-)
-
 // New checks cfg. It connects when it is first called; ConfigVerifier looks at
 // the cloud.
 func New(cfg Config) (*Provider, error) { return newProvider(cfg, usual) }

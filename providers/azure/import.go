@@ -20,8 +20,6 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-var _ provider.ImageImporter = (*Provider)(nil)
-
 // galleryName is what an image is called: gallery, image and version, since
 // confidential VMs are made from galleries only ("Naming rules and restrictions
 // for Azure resources", Microsoft.Compute).

@@ -27,16 +27,6 @@ type Provider struct {
 	key       cached.Values[string]
 }
 
-var (
-	_ provider.Provider           = (*Provider)(nil)
-	_ provider.Lister             = (*Provider)(nil)
-	_ provider.Getter             = (*Provider)(nil)
-	_ provider.ConsoleReader      = (*Provider)(nil)
-	_ provider.PowerController    = (*Provider)(nil)
-	_ provider.InstanceTypeLister = (*Provider)(nil)
-	_ provider.Limited            = (*Provider)(nil)
-)
-
 // New checks cfg. It sends nothing: a cloud that is down for a while must not
 // keep this process from starting. ConfigVerifier asks the cloud.
 func New(cfg Config) (*Provider, error) {

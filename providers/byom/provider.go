@@ -32,12 +32,6 @@ type Provider struct {
 	makerWait time.Duration
 }
 
-var (
-	_ provider.Provider = (*Provider)(nil)
-	_ provider.Lister   = (*Provider)(nil)
-	_ provider.Getter   = (*Provider)(nil)
-)
-
 // New checks cfg and reads the keys. Cluster and machines are first asked when
 // they are needed.
 func New(cfg Config) (*Provider, error) {

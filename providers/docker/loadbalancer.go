@@ -21,8 +21,6 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-var _ provider.LoadBalancerController = (*Provider)(nil)
-
 // Labels of load balancers. They are not instances, so they lack labelOurs.
 const (
 	labelBalancer = "outrigger.loadbalancer"

@@ -13,8 +13,6 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-var _ provider.NodeAddresser = (*Provider)(nil)
-
 // NodeAddress implements provider.NodeAddresser. On a bridge of this machine's
 // engine the node is the gateway; in other cases the node's routes tell.
 func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {

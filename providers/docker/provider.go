@@ -30,13 +30,6 @@ type Provider struct {
 	wait poll.Pace
 }
 
-var (
-	_ provider.Provider      = (*Provider)(nil)
-	_ provider.Lister        = (*Provider)(nil)
-	_ provider.Getter        = (*Provider)(nil)
-	_ provider.ConsoleReader = (*Provider)(nil)
-)
-
 // New checks cfg. An engine that is unreachable must not keep this process from
 // starting; ConfigVerifier asks it.
 func New(cfg Config) (*Provider, error) {

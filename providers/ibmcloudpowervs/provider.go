@@ -25,13 +25,6 @@ type Provider struct {
 	wait poll.Pace
 }
 
-var (
-	_ provider.Provider        = (*Provider)(nil)
-	_ provider.Lister          = (*Provider)(nil)
-	_ provider.Getter          = (*Provider)(nil)
-	_ provider.PowerController = (*Provider)(nil)
-)
-
 // New checks cfg. It asks nobody: a cloud that is out of reach for a while must
 // not keep this process from starting. ConfigVerifier asks.
 func New(cfg Config) (*Provider, error) {

@@ -42,16 +42,6 @@ type Provider struct {
 	host   *host
 }
 
-var (
-	_ provider.Provider        = (*Provider)(nil)
-	_ provider.Lister          = (*Provider)(nil)
-	_ provider.Getter          = (*Provider)(nil)
-	_ provider.ConsoleReader   = (*Provider)(nil)
-	_ provider.PowerController = (*Provider)(nil)
-	_ provider.NodeAddresser   = (*Provider)(nil)
-	_ provider.Limited         = (*Provider)(nil)
-)
-
 // New checks cfg. It connects when it is first called: a daemon that is down
 // for a while must not keep this process from starting. ConfigVerifier looks at
 // the daemon.

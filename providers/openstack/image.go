@@ -17,8 +17,6 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/parts"
 )
 
-var _ provider.ImageImporter = (*Provider)(nil)
-
 // diskFormats and architectures are what Glance and Nova call ours.
 var (
 	diskFormats   = map[string]string{provider.FormatQcow2: "qcow2", provider.FormatRaw: "raw", provider.FormatVHD: "vhd"}

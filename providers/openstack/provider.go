@@ -41,15 +41,6 @@ type Provider struct {
 	lateness time.Duration
 }
 
-var (
-	_ provider.Provider           = (*Provider)(nil)
-	_ provider.Lister             = (*Provider)(nil)
-	_ provider.Getter             = (*Provider)(nil)
-	_ provider.InstanceTypeLister = (*Provider)(nil)
-	_ provider.ConsoleReader      = (*Provider)(nil)
-	_ provider.PowerController    = (*Provider)(nil)
-)
-
 // New checks cfg. It connects when it is first called: a cloud that is down for
 // a while must not keep this process from starting.
 func New(cfg Config) (*Provider, error) {

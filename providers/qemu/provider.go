@@ -34,16 +34,6 @@ type Provider struct {
 	stop   context.CancelFunc
 }
 
-var (
-	_ provider.Provider           = (*Provider)(nil)
-	_ provider.Lister             = (*Provider)(nil)
-	_ provider.Getter             = (*Provider)(nil)
-	_ provider.ConsoleReader      = (*Provider)(nil)
-	_ provider.PowerController    = (*Provider)(nil)
-	_ provider.InstanceTypeLister = (*Provider)(nil)
-	_ provider.NodeAddresser      = (*Provider)(nil)
-)
-
 // New checks cfg. It makes nothing; QEMU and the image may still be missing,
 // which ConfigVerifier and CreateInstance report, so that instances can be
 // listed and deleted without them.

@@ -31,8 +31,6 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/parts"
 )
 
-var _ provider.ImageImporter = (*Provider)(nil)
-
 // ImportPrivileges are those of who imports images, besides reading (vSphere
 // Web Services API, "Required Privileges" of each method).
 var ImportPrivileges = []Privilege{

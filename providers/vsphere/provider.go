@@ -33,13 +33,6 @@ type Provider struct {
 	folders   cached.Values[types.ManagedObjectReference]
 }
 
-var (
-	_ provider.Provider        = (*Provider)(nil)
-	_ provider.Lister          = (*Provider)(nil)
-	_ provider.Getter          = (*Provider)(nil)
-	_ provider.PowerController = (*Provider)(nil)
-)
-
 // New checks cfg. It connects when it is first called: a vCenter that is down
 // for a while must not keep this process from starting.
 func New(cfg Config) (*Provider, error) {

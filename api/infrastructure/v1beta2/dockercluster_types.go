@@ -3,31 +3,8 @@
 package v1beta2
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
-
-// DockerCluster is what a cluster has at a Docker Engine besides its machines:
-// a network and a load balancer for its control plane.
-//
-// +kubebuilder:object:root=true
-// +kubebuilder:storageversion
-// +kubebuilder:subresource:status
-// +kubebuilder:resource:path=dockerclusters,scope=Namespaced,categories=cluster-api
-// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels['cluster\.x-k8s\.io/cluster-name']`
-// +kubebuilder:printcolumn:name="Provisioned",type=boolean,JSONPath=`.status.initialization.provisioned`
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.spec.controlPlaneEndpoint.host`
-// +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.controlPlaneEndpoint.port`
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-type DockerCluster struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   DockerClusterSpec `json:"spec,omitempty,omitzero"`
-	Status ClusterStatus     `json:"status,omitempty,omitzero"`
-}
 
 // DockerClusterSpec is what is wanted of a DockerCluster.
 //
@@ -102,21 +79,3 @@ type ConfigMapReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
 }
-
-// DockerClusterList is a list of DockerClusters.
-//
-// +kubebuilder:object:root=true
-type DockerClusterList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []DockerCluster `json:"items"`
-}
-
-// ContractCluster is the part that Cluster API reads.
-func (c *DockerCluster) ContractCluster() (*ClusterSpec, *ClusterStatus) {
-	return &c.Spec.ClusterSpec, &c.Status
-}
-
-// ContractStatus is the part that is the same for all infrastructure.
-func (c *DockerCluster) ContractStatus() *Status { return &c.Status.Status }

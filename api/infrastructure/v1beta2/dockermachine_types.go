@@ -7,28 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DockerMachine is a machine that is a container of a Docker Engine.
-//
-// +kubebuilder:object:root=true
-// +kubebuilder:storageversion
-// +kubebuilder:subresource:status
-// +kubebuilder:resource:path=dockermachines,scope=Namespaced,categories=cluster-api
-// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels['cluster\.x-k8s\.io/cluster-name']`
-// +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.metadata.ownerReferences[?(@.kind=="Machine")].name`
-// +kubebuilder:printcolumn:name="ProviderID",type=string,JSONPath=`.spec.providerID`
-// +kubebuilder:printcolumn:name="Provisioned",type=boolean,JSONPath=`.status.initialization.provisioned`
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Step",type=string,priority=1,JSONPath=`.status.step`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-type DockerMachine struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   DockerMachineSpec `json:"spec,omitempty,omitzero"`
-	Status MachineStatus     `json:"status,omitempty,omitzero"`
-}
-
 // DockerMachineSpec is what is wanted of a DockerMachine.
 type DockerMachineSpec struct {
 	MachineSpec    `json:",inline"`
@@ -103,20 +81,11 @@ type Mount struct {
 	ReadOnly bool `json:"readOnly,omitempty"`
 }
 
-// DockerMachineList is a list of DockerMachines.
-//
-// +kubebuilder:object:root=true
-type DockerMachineList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+// DockerMachinePoolSpec is what is wanted of a DockerMachinePool.
+type DockerMachinePoolSpec struct {
+	PoolSpec `json:",inline"`
 
-	Items []DockerMachine `json:"items"`
+	// template is how each container is made.
+	// +optional
+	Template DockerNodeSpec `json:"template"`
 }
-
-// ContractMachine is the part that Cluster API reads.
-func (m *DockerMachine) ContractMachine() (*MachineSpec, *MachineStatus) {
-	return &m.Spec.MachineSpec, &m.Status
-}
-
-// ContractStatus is the part that is the same for all infrastructure.
-func (m *DockerMachine) ContractStatus() *Status { return &m.Status.Status }

@@ -4,34 +4,8 @@ package v1beta2
 
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
-
-// OutriggerCluster is a cluster whose machines are instances of an Outrigger
-// provider. It makes nothing itself: the endpoint of the control plane is one
-// that somebody else keeps.
-//
-// +kubebuilder:object:root=true
-// +kubebuilder:storageversion
-// +kubebuilder:subresource:status
-// +kubebuilder:resource:path=outriggerclusters,scope=Namespaced,categories=cluster-api
-// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels['cluster\.x-k8s\.io/cluster-name']`
-// +kubebuilder:printcolumn:name="Provisioned",type=boolean,JSONPath=`.status.initialization.provisioned`
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
-// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.spec.controlPlaneEndpoint.host`
-// +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.controlPlaneEndpoint.port`
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.ready) || !oldSelf.status.ready || !has(oldSelf.spec) || !has(oldSelf.spec.provider) || (has(self.spec) && has(self.spec.provider) && self.spec.provider == oldSelf.spec.provider)",message="spec.provider cannot change once the cluster is provisioned: its machines are there; make another cluster"
-type OutriggerCluster struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   OutriggerClusterSpec `json:"spec,omitempty,omitzero"`
-	Status ClusterStatus        `json:"status,omitempty,omitzero"`
-}
 
 // OutriggerClusterSpec is what is wanted of an OutriggerCluster.
 type OutriggerClusterSpec struct {
@@ -53,46 +27,6 @@ type OutriggerClusterSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
-}
-
-// OutriggerClusterList is a list of OutriggerClusters.
-//
-// +kubebuilder:object:root=true
-type OutriggerClusterList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []OutriggerCluster `json:"items"`
-}
-
-// ContractCluster is the part that Cluster API reads.
-func (c *OutriggerCluster) ContractCluster() (*ClusterSpec, *ClusterStatus) {
-	return &c.Spec.ClusterSpec, &c.Status
-}
-
-// ContractStatus is the part that is the same for all infrastructure.
-func (c *OutriggerCluster) ContractStatus() *Status { return &c.Status.Status }
-
-// OutriggerMachine is a machine that is an instance of an Outrigger provider.
-//
-// +kubebuilder:object:root=true
-// +kubebuilder:storageversion
-// +kubebuilder:subresource:status
-// +kubebuilder:resource:path=outriggermachines,scope=Namespaced,categories=cluster-api
-// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels['cluster\.x-k8s\.io/cluster-name']`
-// +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.metadata.ownerReferences[?(@.kind=="Machine")].name`
-// +kubebuilder:printcolumn:name="ProviderID",type=string,JSONPath=`.spec.providerID`
-// +kubebuilder:printcolumn:name="Provisioned",type=boolean,JSONPath=`.status.initialization.provisioned`
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Step",type=string,priority=1,JSONPath=`.status.step`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-type OutriggerMachine struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   OutriggerMachineSpec `json:"spec,omitempty,omitzero"`
-	Status MachineStatus        `json:"status,omitempty,omitzero"`
 }
 
 // OutriggerMachineSpec is what is wanted of an OutriggerMachine.
@@ -141,21 +75,3 @@ type OutriggerMachineSpec struct {
 	// +kubebuilder:validation:MaxProperties=32
 	Tags map[string]string `json:"tags,omitempty"`
 }
-
-// OutriggerMachineList is a list of OutriggerMachines.
-//
-// +kubebuilder:object:root=true
-type OutriggerMachineList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []OutriggerMachine `json:"items"`
-}
-
-// ContractMachine is the part that Cluster API reads.
-func (m *OutriggerMachine) ContractMachine() (*MachineSpec, *MachineStatus) {
-	return &m.Spec.MachineSpec, &m.Status
-}
-
-// ContractStatus is the part that is the same for all infrastructure.
-func (m *OutriggerMachine) ContractStatus() *Status { return &m.Status.Status }

@@ -4,8 +4,6 @@ package providercheck
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,6 +17,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/wholefile"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
@@ -130,7 +129,7 @@ func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) s
 	if a.endpoint != "" {
 		return a.dial(ctx, client, getenv)
 	}
-	sum, err := sumOf(a.plugin)
+	sum, err := wholefile.SHA256(a.plugin)
 	if err != nil {
 		return nil, fmt.Errorf("--plugin: %w", err)
 	}
@@ -155,19 +154,6 @@ func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) s
 		cloud = c.Fresh()
 	}
 	return &host{loaded.Name, cloud, []io.Closer{loaded}}, nil
-}
-
-func sumOf(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	hash := sha256.New()
-	if _, err := io.Copy(hash, f); err != nil {
-		return "", fmt.Errorf("read %s: %w", path, err)
-	}
-	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
 func (a *app) dial(ctx context.Context, client string, getenv func(string) string) (*host, error) {

@@ -28,6 +28,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/outrigger/outrigger/internal/accounts"
 	"github.com/outrigger/outrigger/internal/cli/registry"
 )
 
@@ -271,14 +272,14 @@ func TestUser(t *testing.T) {
 	}
 	for _, test := range []struct {
 		image, flag string
-		want        registry.User
+		want        accounts.User
 	}{
-		{"", "", registry.User{Home: "/root"}},
-		{"web", "", registry.User{UID: 101, GID: 102, Additional: []uint32{10}, Home: "/srv"}},
-		{"web", "0", registry.User{Home: "/root"}},
-		{"", "101", registry.User{UID: 101, GID: 102, Additional: []uint32{10}, Home: "/srv"}},
-		{"", "5000:6000", registry.User{UID: 5000, GID: 6000}},
-		{"", "web:staff", registry.User{UID: 101, GID: 50, Home: "/srv"}},
+		{"", "", accounts.User{Home: "/root"}},
+		{"web", "", accounts.User{UID: 101, GID: 102, Additional: []uint32{10}, Home: "/srv"}},
+		{"web", "0", accounts.User{Home: "/root"}},
+		{"", "101", accounts.User{UID: 101, GID: 102, Additional: []uint32{10}, Home: "/srv"}},
+		{"", "5000:6000", accounts.User{UID: 5000, GID: 6000}},
+		{"", "web:staff", accounts.User{UID: 101, GID: 50, Home: "/srv"}},
 	} {
 		got, err := img(t, test.image).User(test.flag)
 		if err != nil {

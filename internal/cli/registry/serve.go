@@ -3,7 +3,6 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 )
 
 // repository is the name under which the one image is served.
@@ -25,24 +28,14 @@ type Server struct {
 	image     *Image
 	reference string
 	http      *http.Server
-	blobs     map[string]blob
-	manifest  []byte
-	mediaType string
-}
-
-type blob struct {
-	size int64
-	open func() (io.ReadCloser, error)
-}
-
-func inMemory(data []byte) blob {
-	return blob{int64(len(data)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
+	manifest  v1.Layer
+	blobs     map[string]v1.Layer
 }
 
 // Serve listens on a free port of one address of this host, the one at which
 // the guest sees it. Close it when the guest has pulled.
 func Serve(addr netip.Addr, img *Image) (*Server, error) {
-	s := &Server{image: img, blobs: map[string]blob{}}
+	s := &Server{image: img, blobs: map[string]v1.Layer{}}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("image %s: %w", img.Name, err)
 	}
@@ -65,33 +58,20 @@ func (s *Server) Close() error { return s.http.Close() }
 
 func (s *Server) load() error {
 	img := s.image.image
-	var err error
-	if s.manifest, err = img.RawManifest(); err != nil {
+	manifest, err1 := img.RawManifest()
+	mediaType, err2 := img.MediaType()
+	config, err3 := partial.ConfigLayer(img)
+	layers, err4 := img.Layers()
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
-	mediaType, err := img.MediaType()
-	if err != nil {
-		return err
-	}
-	s.mediaType = string(mediaType)
-	config, err := img.RawConfigFile()
-	if err != nil {
-		return err
-	}
-	manifest, err := img.Manifest()
-	if err != nil {
-		return err
-	}
-	s.blobs[manifest.Config.Digest.String()] = inMemory(config)
-	layers, err := img.Layers()
-	if err != nil {
-		return err
-	}
-	if len(layers) != len(manifest.Layers) {
-		return errors.New("its manifest does not fit its layers")
-	}
-	for i, layer := range layers {
-		s.blobs[manifest.Layers[i].Digest.String()] = blob{manifest.Layers[i].Size, layer.Compressed}
+	s.manifest = static.NewLayer(manifest, mediaType)
+	for _, layer := range append(layers, config) {
+		digest, err := layer.Digest()
+		if err != nil {
+			return err
+		}
+		s.blobs[digest.String()] = layer
 	}
 	return nil
 }
@@ -109,23 +89,29 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind, digest, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"+repository+"/"), "/")
 	switch {
 	case ok && kind == "manifests" && digest == s.image.Digest.String():
-		s.send(w, r, digest, s.mediaType, inMemory(s.manifest))
-	case ok && kind == "blobs" && s.blobs[digest].open != nil:
-		s.send(w, r, digest, "application/octet-stream", s.blobs[digest])
+		s.send(w, r, digest, s.manifest)
+	case ok && kind == "blobs" && s.blobs[digest] != nil:
+		s.send(w, r, digest, s.blobs[digest])
 	default:
 		http.NotFound(w, r)
 	}
 }
 
-func (s *Server) send(w http.ResponseWriter, r *http.Request, digest, mediaType string, b blob) {
-	h := w.Header()
-	h.Set("Docker-Content-Digest", digest)
-	h.Set("Content-Type", mediaType)
-	if r.Method == http.MethodHead {
-		h.Set("Content-Length", strconv.FormatInt(b.size, 10))
+func (s *Server) send(w http.ResponseWriter, r *http.Request, digest string, layer v1.Layer) {
+	mediaType, err1 := layer.MediaType()
+	size, err2 := layer.Size()
+	if errors.Join(err1, err2) != nil {
+		http.Error(w, "blob cannot be read", http.StatusInternalServerError)
 		return
 	}
-	rc, err := b.open()
+	h := w.Header()
+	h.Set("Docker-Content-Digest", digest)
+	h.Set("Content-Type", string(mediaType))
+	h.Set("Content-Length", strconv.FormatInt(size, 10))
+	if r.Method == http.MethodHead {
+		return
+	}
+	rc, err := layer.Compressed()
 	if err != nil {
 		http.Error(w, "blob cannot be read", http.StatusInternalServerError)
 		return
@@ -135,6 +121,5 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, digest, mediaType 
 		http.ServeContent(w, r.WithContext(context.Background()), "", time.Time{}, f)
 		return
 	}
-	h.Set("Content-Length", strconv.FormatInt(b.size, 10))
 	io.Copy(w, rc) // a guest that goes away is its own affair
 }

@@ -12,6 +12,7 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger/outrigger/internal/accounts"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -27,6 +28,11 @@ func TestUsersThatAnImageHides(t *testing.T) {
 		if err != nil || got.UID != 7 || got.GID != 8 || !slices.Equal(got.AdditionalGids, []uint32{9}) {
 			t.Errorf("behind %s: %+v, %v", what, got, err)
 		}
+	}
+	// Who starts a container by a number has been asked for that user, whatever an image calls it.
+	var numbered oci.User
+	if err := lookUp(&numbered, "1000:x:0:0:::\napp:x:1000:8:::\n", "1000:x:0:\n", &agent.StringUser{Uid: "1000", Gid: "1000"}); err != nil || numbered.UID != 1000 || numbered.GID != 1000 {
+		t.Errorf("1000 is %+v, %v", numbered, err)
 	}
 	if err := lookUp(&oci.User{}, "app:x:7:8:::", strings.Repeat("g:x:1:app\n", maxGroups+1), &agent.StringUser{Uid: "app"}); err == nil {
 		t.Error("a user is in more groups than Linux has room for")
@@ -84,7 +90,7 @@ func FuzzUser(f *testing.F) {
 		if err != nil || got.UID != 7 || got.GID != 8 || !slices.Equal(got.AdditionalGids, []uint32{9}) {
 			t.Errorf("%+v, %v", got, err)
 		}
-		if gid, err := lookUpGroup(groups+"\nhidden7:x:9:", "hidden7"); gid != 9 || err != nil {
+		if gid, err := accounts.FindGroup(groups+"\nhidden7:x:9:", "hidden7"); gid != 9 || err != nil {
 			t.Errorf("group %d, %v", gid, err)
 		}
 	})

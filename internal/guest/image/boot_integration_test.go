@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/kdomanski/iso9660"
 
+	"github.com/outrigger/outrigger/internal/wholefile"
 	"github.com/outrigger/outrigger/test/tier"
 )
 
@@ -426,11 +427,11 @@ func TestTwoBuildsAreByteEqual(t *testing.T) {
 		buildTestImage(t, output, "", FormatInitramfs, FormatQcow2, FormatRaw, FormatVHD, FormatOVA)
 	}
 	for _, name := range []string{"vmlinux", "vmlinuz", "initrd.cpio", "podvm.raw", "podvm.qcow2", "podvm.vhd", "podvm.ova", "manifest.json"} {
-		a, err := fileSHA256(filepath.Join(image, name))
+		a, err := wholefile.SHA256(filepath.Join(image, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := fileSHA256(filepath.Join(again, name))
+		b, err := wholefile.SHA256(filepath.Join(again, name))
 		if err != nil {
 			t.Fatal(err)
 		}

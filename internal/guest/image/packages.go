@@ -5,17 +5,16 @@ package image
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // Packages of the image beside the kernel's.
@@ -131,7 +130,7 @@ func (c *packageCache) get(ctx context.Context, name string) (*debPackage, error
 		return nil, fmt.Errorf("package %s: apt-get knows no file of it (apt-get update may help)", name)
 	}
 	deb := filepath.Join(c.dir, want.file)
-	if sum, err := fileSHA256(deb); err != nil || (want.sha256 != "" && sum != want.sha256) {
+	if sum, err := wholefile.SHA256(deb); err != nil || (want.sha256 != "" && sum != want.sha256) {
 		c.log("downloading %s", want.file)
 		if err := c.download(ctx, name, want.file); err != nil {
 			return nil, err
@@ -189,7 +188,7 @@ func (c *packageCache) download(ctx context.Context, name, file string) error {
 
 // unpack extracts a .deb into the cache, once for each content.
 func (c *packageCache) unpack(ctx context.Context, name, deb string) (*debPackage, error) {
-	sum, err := fileSHA256(deb)
+	sum, err := wholefile.SHA256(deb)
 	if err != nil {
 		return nil, fmt.Errorf("package file: %w", err)
 	}
@@ -238,17 +237,4 @@ func output(cmd *exec.Cmd, debPackage string) ([]byte, error) {
 
 func missingTool(program, debPackage string) error {
 	return fmt.Errorf("%s is not installed: run apt-get install %s", program, debPackage)
-}
-
-func fileSHA256(name string) (string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -6,6 +6,7 @@
 package nodeimage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ import (
 
 	definition "github.com/outrigger/outrigger/images/node"
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
+	"github.com/outrigger/outrigger/internal/sbom"
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // Options say what to build.
@@ -68,21 +71,17 @@ type builder struct {
 
 // Build makes the image. The result has its name only when it is complete.
 func Build(ctx context.Context, o Options) (*Summary, error) {
-	b := &builder{Options: o, mtime: time.Unix(defaultEpoch, 0).UTC()}
-	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("SOURCE_DATE_EPOCH %q is not a number of seconds", text)
-		}
-		b.mtime = time.Unix(seconds, 0).UTC()
+	mtime, err := sbom.SourceDate(cmp.Or(os.Getenv("SOURCE_DATE_EPOCH"), strconv.Itoa(defaultEpoch)))
+	if err != nil {
+		return nil, err
 	}
+	b := &builder{Options: o, mtime: mtime}
 	if b.Log == nil {
 		b.Log = func(string, ...any) {}
 	}
 	if err := os.MkdirAll(b.Output, 0o755); err != nil {
 		return nil, err
 	}
-	var err error
 	if b.work, err = filepath.Abs(filepath.Join(b.Output, ".work")); err != nil { // beside the result: there is a gigabyte of it
 		return nil, err
 	}
@@ -199,7 +198,7 @@ func (b *builder) finish(fresh string, layers ...string) error {
 		return err
 	}
 	b.summary.Size = info.Size()
-	if b.summary.SHA256, err = fileSum(fresh); err != nil {
+	if b.summary.SHA256, err = wholefile.SHA256(fresh); err != nil {
 		return err
 	}
 	return os.Rename(fresh, b.summary.File)

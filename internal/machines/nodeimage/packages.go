@@ -5,16 +5,15 @@ package nodeimage
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // debPackage is a package file as apt knows it.
@@ -82,7 +81,7 @@ func (b *builder) fetch(ctx context.Context, names []string, list []debPackage) 
 		}
 	}
 	for _, p := range list {
-		sum, err := fileSum(filepath.Join(dir, p.file))
+		sum, err := wholefile.SHA256(filepath.Join(dir, p.file))
 		if err == nil && p.sum != "" && p.sum != sum {
 			err = fmt.Errorf("%s is not what apt expects: remove it", filepath.Join(dir, p.file))
 		}
@@ -91,19 +90,6 @@ func (b *builder) fetch(ctx context.Context, names []string, list []debPackage) 
 		}
 	}
 	return nil
-}
-
-func fileSum(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // run runs a program and returns what it prints.

@@ -25,10 +25,15 @@ import (
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
+// object is one whose spec is an S.
+type object[S any] interface {
+	client.Object
+	// Content returns the spec; of a template it is that of what is made, which comes with metadata.
+	Content() (*S, *clusterv1.ObjectMeta)
+}
+
 // rules of a kind T whose spec is an S.
-type rules[T client.Object, S any] struct {
-	// parts returns the spec; of a template it is that of what is made, which comes with metadata.
-	parts func(T) (*S, *clusterv1.ObjectMeta)
+type rules[T object[S], S any] struct {
 	// valid returns errors in a spec, and warnings about valid but unwise
 	// settings.
 	valid func(spec *S, path *field.Path, template bool) (admission.Warnings, field.ErrorList)
@@ -42,7 +47,7 @@ var spec = field.NewPath("spec")
 
 // ValidateCreate validates an object before it is created.
 func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings, error) {
-	is, meta := r.parts(o)
+	is, meta := o.Content()
 	warnings, errs := r.valid(is, specPath(meta), meta != nil)
 	return warnings, invalid(o, append(errs, validMeta(meta)...))
 }
@@ -56,8 +61,8 @@ func (r rules[T, S]) ValidateUpdate(ctx context.Context, before, after T) (warni
 	if !dryRun {
 		errs = identityKept(before, after)
 	}
-	was, _ := r.parts(before)
-	is, meta := r.parts(after)
+	was, _ := before.Content()
+	is, meta := after.Content()
 	if !apiequality.Semantic.DeepEqual(was, is) {
 		var wrong field.ErrorList
 		warnings, wrong = r.valid(is, specPath(meta), meta != nil)
@@ -129,11 +134,9 @@ func fixedField(path *field.Path, value any, why string) field.ErrorList {
 }
 
 // template makes the rules of a template, whose spec never changes.
-func template[T client.Object, S any](valid func(*S, *field.Path, bool) (admission.Warnings, field.ErrorList),
-	parts func(T) (*S, *clusterv1.ObjectMeta),
-) rules[T, S] {
+func template[T object[S], S any](valid func(*S, *field.Path, bool) (admission.Warnings, field.ErrorList)) rules[T, S] {
 	unchanged := func(_, _ *S, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Forbidden(path, "a template cannot change: make another one and refer to that")}
 	}
-	return rules[T, S]{parts: parts, valid: valid, fixed: unchanged}
+	return rules[T, S]{valid: valid, fixed: unchanged}
 }

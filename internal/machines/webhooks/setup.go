@@ -47,7 +47,10 @@ func SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // register registers the webhooks of one kind, which is an Older in the version that is not stored.
-func register[Older, H, S any, T conversion.Object[H], O conversion.Object[Older]](mgr ctrl.Manager, r rules[T, S]) error {
+func register[Older, H, S any, T interface {
+	object[S]
+	conversion.Object[H]
+}, O conversion.Object[Older]](mgr ctrl.Manager, r rules[T, S]) error {
 	o := T(new(H))
 	b := ctrl.NewWebhookManagedBy(mgr, o).WithValidator(r).WithConverter(conversion.Converter[H, Older, T, O])
 	if _, ok := any(o).(cluster); ok {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -361,4 +362,25 @@ func (p *labPod) explain(t *testing.T, inside *testNS) {
 		}
 		t.Logf("%s:\n%s", name, out.String())
 	}
+}
+
+// onOwnThread runs f on a thread of its own and puts the thread back into its
+// namespace. A thread that cannot go back ends.
+func onOwnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := netns.Get()
+		if err != nil {
+			done <- err
+			return
+		}
+		defer home.Close()
+		err = f()
+		if netns.Set(home) == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
 }

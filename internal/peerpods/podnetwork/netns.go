@@ -8,11 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/localnet"
 )
 
 // ErrNoNetns means that a path names no network namespace: the file is absent,
@@ -150,31 +151,7 @@ func createNamespace(path string) error {
 		return err
 	}
 	file.Close()
-	return onOwnThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return err
-		}
+	return localnet.InNewNetns(func() error {
 		return unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
 	})
-}
-
-// onOwnThread runs f on a thread of its own and puts the thread back into its
-// namespace. A thread that cannot go back ends.
-func onOwnThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		home, err := netns.Get()
-		if err != nil {
-			done <- err
-			return
-		}
-		defer home.Close()
-		err = f()
-		if netns.Set(home) == nil {
-			runtime.UnlockOSThread()
-		}
-		done <- err
-	}()
-	return <-done
 }

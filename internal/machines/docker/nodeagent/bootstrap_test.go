@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outrigger/outrigger/internal/wholefile"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -47,7 +48,7 @@ func (m *machine) put(t *testing.T, name, text string) {
 	at := filepath.Join(m.Root, name)
 	err := os.MkdirAll(filepath.Dir(at), 0o700)
 	if err == nil {
-		err = replaceFile(at, []byte(text), 0o600) // the agent may be looking
+		err = wholefile.Replace(at, []byte(text), 0o600) // the agent may be looking
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -279,7 +280,7 @@ func TestServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := filepath.Join(m.Root, ConfigDir, "services", "a.json")
-	if err := replaceFile(at, service, 0o600); err != nil {
+	if err := wholefile.Replace(at, service, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	m.put(t, "needed", "")

@@ -3,7 +3,6 @@
 package nodeagent
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // Plan is what bootstrap data ask for, in the order in which it is done.
@@ -71,7 +72,7 @@ func (f File) write(root string) error {
 	case f.Append:
 		err = f.appendTo(at)
 	default:
-		err = replaceFile(at, f.Content, f.Mode)
+		err = wholefile.Replace(at, f.Content, f.Mode)
 	}
 	if err != nil {
 		return err
@@ -92,22 +93,7 @@ func (f File) appendTo(at string) error {
 	if strings.HasSuffix(string(old), string(f.Content)) {
 		return nil
 	}
-	return replaceFile(at, append(old, f.Content...), f.Mode)
-}
-
-// replaceFile writes a file at once or not at all, also when the machine is
-// switched off.
-func replaceFile(at string, content []byte, mode fs.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(at), ".node-agent-*") // readable by root alone
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, writing := tmp.Write(content)
-	if err := errors.Join(writing, tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), at)
+	return wholefile.Replace(at, append(old, f.Content...), f.Mode)
 }
 
 func (f File) chown(root, at string) error {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // Program is where a manager copies this program into a machine whose image starts systemd,
@@ -73,7 +74,7 @@ func (a *Agent) suitSystemd() error {
 	wants := filepath.Join(a.Root, unitDir, "multi-user.target.wants")
 	err := os.MkdirAll(wants, 0o755)
 	if err == nil {
-		err = replaceFile(unit, []byte(agentUnit), 0o644)
+		err = wholefile.Replace(unit, []byte(agentUnit), 0o644)
 	}
 	if err == nil {
 		err = os.Symlink("../node-agent.service", filepath.Join(wants, "node-agent.service"))
@@ -124,7 +125,7 @@ func edit(name string, change func(string) string) error {
 		return err
 	}
 	if fresh := change(string(text)); fresh != string(text) {
-		return replaceFile(name, []byte(fresh), 0o644)
+		return wholefile.Replace(name, []byte(fresh), 0o644)
 	}
 	return nil
 }

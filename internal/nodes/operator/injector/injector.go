@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/jsonobject"
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // Identity says whether workload identity may be used. It is used when the Secret has a
@@ -143,17 +144,7 @@ func (o Options) write(text string) error {
 	if there, err := os.Lstat(o.OutputFile); err == nil && !there.Mode().IsRegular() {
 		return fmt.Errorf("--output-file-path %s is not a regular file: name one that is, or none that is there", o.OutputFile)
 	}
-	f, err := os.CreateTemp(filepath.Dir(o.OutputFile), ".cloud.conf-*") // for its user alone
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // gone once it is renamed
-	_, err = f.WriteString(text)
-	err = errors.Join(err, f.Chmod(o.Mode), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), o.OutputFile)
+	return wholefile.Replace(o.OutputFile, []byte(text), o.Mode)
 }
 
 // Command returns the injector as a command.

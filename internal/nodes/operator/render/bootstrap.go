@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // Bootstrap is what the machine needs that a cluster is installed from. Files
@@ -132,32 +133,15 @@ func (b Bootstrap) write(objects []client.Object, config string) (names []string
 		}
 	}
 	for _, name := range names {
-		err = errors.Join(err, replaceFile(name, files[name], 0o644))
+		err = errors.Join(err, wholefile.Replace(name, files[name], 0o644))
 	}
 	if config != "" {
 		name := filepath.Join(configs, bundle.CloudConfigKey)
 		names = append(names, name)
-		err = errors.Join(err, replaceFile(name, []byte(config), 0o600)) // it may have a password in it
+		err = errors.Join(err, wholefile.Replace(name, []byte(config), 0o600)) // it may have a password in it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--dest-dir: %w", err)
 	}
 	return names, nil
-}
-
-// replaceFile writes a file atomically: a kubelet watches the folder.
-func replaceFile(name string, text []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(name), ".render-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }
