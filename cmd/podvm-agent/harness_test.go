@@ -34,7 +34,7 @@ import (
 	agentcmd "github.com/outrigger/outrigger/internal/guest/agent"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
-	"github.com/outrigger/outrigger/internal/testns"
+	"github.com/outrigger/outrigger/test/testns"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"

@@ -24,7 +24,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/outrigger/outrigger/internal/testns"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func TestMain(m *testing.M) {

@@ -8,8 +8,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cloudsim"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // TestMain runs the tests in a network of their own, which has the metadata

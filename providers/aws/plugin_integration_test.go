@@ -15,9 +15,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	sim "github.com/outrigger/outrigger/test/cloudsim/aws"
 	programs "github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 	"github.com/outrigger/outrigger/test/tier"
 )
 

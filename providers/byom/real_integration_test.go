@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 	sim "github.com/outrigger/outrigger/test/cloudsim/byom"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // sshd is a real machine's server: OpenSSH with internal-sftp in a folder that

@@ -15,10 +15,10 @@ import (
 
 	"github.com/kdomanski/iso9660"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/test/libvirtd"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func TestMain(m *testing.M) {

@@ -25,9 +25,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/test/testns"
 	"github.com/outrigger/outrigger/test/tier"
 )
 

@@ -22,9 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/bench/promises"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // measured is what a measurement returns: lines of the first table, and perhaps

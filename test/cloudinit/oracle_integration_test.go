@@ -26,8 +26,8 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guest/metadata"
 	"github.com/outrigger/outrigger/internal/guest/userdata"
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func TestMain(m *testing.M) { testns.MetadataMain(m) }

@@ -27,8 +27,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // What is fixed in every cluster.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // NodeOptions are what a test may want otherwise.

@@ -27,8 +27,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger/outrigger/internal/dist"
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }

@@ -17,8 +17,8 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // Options of an engine that is not as usual.

@@ -23,8 +23,8 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // Image is that of a guest that only writes a line and waits.

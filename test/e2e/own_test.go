@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/deployed"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func init() { startOwn = makeCluster }

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // TestCCMGuide follows the guide to the letter, at a real API server with its

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/providers/libvirt"
@@ -25,6 +24,7 @@ import (
 	"github.com/outrigger/outrigger/test/deployed"
 	"github.com/outrigger/outrigger/test/libvirtd"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }

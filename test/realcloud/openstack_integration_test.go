@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
 	"github.com/outrigger/outrigger/provider/instancetypes"
 	"github.com/outrigger/outrigger/providers/openstack"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }

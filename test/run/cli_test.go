@@ -18,8 +18,8 @@ import (
 	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 	"github.com/outrigger/outrigger/test/tier"
 )
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/libvirtd"
+	"github.com/outrigger/outrigger/test/testns"
 	"github.com/outrigger/outrigger/test/tier"
 )
 

@@ -20,8 +20,8 @@ import (
 
 	"github.com/outrigger/outrigger/internal/localnet"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }

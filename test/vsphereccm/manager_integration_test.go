@@ -24,9 +24,9 @@ import (
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/cli/demoimage"
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cluster"
 	teststand "github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // realManager is the variable that asks for the real manager, which takes minutes

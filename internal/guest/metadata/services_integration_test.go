@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/guest/userdata"
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // The tests run in a network namespace of their own, whose loopback interface

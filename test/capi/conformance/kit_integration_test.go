@@ -27,9 +27,9 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/checkreport"
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/capi"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/internal/checkreport"
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/capi"
+	"github.com/outrigger/outrigger/test/testns"
 	"github.com/outrigger/outrigger/test/tier"
 )
 

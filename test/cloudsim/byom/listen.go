@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/outrigger/outrigger/internal/testns"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 // Listen makes a pool of n machines that other processes reach: they listen on

@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }
