@@ -31,7 +31,7 @@ func podVMPool(t *testing.T, s *suite) {
 	s.scaled(t, 0)
 
 	s.create(t, pool)
-	s.until(t, "podvmpool/"+name, "{.status.ready}", func(v string) bool { return v == strconv.Itoa(replicas) })
+	s.kubectl(t, "wait", "--for=condition=Ready", "podvmpool/"+name, s.timeout())
 	warm := s.scaled(t, replicas)
 	t.Logf("%d pods ready after %s cold, %s from the pool: %.1f times as fast", replicas, cold.Round(100*time.Millisecond), warm.Round(100*time.Millisecond), cold.Seconds()/warm.Seconds())
 	kernels := map[string]bool{}
