@@ -30,6 +30,12 @@ func podVMPool(t *testing.T, s *suite) {
 	cold := s.scaled(t, replicas)
 	s.scaled(t, 0)
 
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.TryKubectl("get", "podvmpools", "-o", "yaml"))
+			t.Log(s.TryKubectl("get", "peerpods", "-A", "-o", "yaml"))
+		}
+	})
 	s.create(t, pool)
 	s.kubectl(t, "wait", "--for=condition=Ready", "podvmpool/"+name, s.timeout())
 	warm := s.scaled(t, replicas)

@@ -113,12 +113,16 @@ type PodVMPoolStatus struct {
 	Template string `json:"template,omitempty"`
 
 	// ready is how many VMs wait for a pod.
+	// +optional
 	Ready int32 `json:"ready"`
 	// starting is how many VMs are being made or boot.
+	// +optional
 	Starting int32 `json:"starting"`
 	// claimed is how many VMs run a pod.
+	// +optional
 	Claimed int32 `json:"claimed"`
 	// hits is how many pods have taken a VM, ever.
+	// +optional
 	Hits int64 `json:"hits"`
 	// lastHit is when the last one did.
 	// +optional

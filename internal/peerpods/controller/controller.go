@@ -168,7 +168,7 @@ func addPeerPods(mgr manager.Manager, r *Reconciler) error {
 	c, err := controller.New("peerpod", mgr, controller.Options{
 		Reconciler: r, MaxConcurrentReconciles: r.options.Workers,
 		RateLimiter:    workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		LogConstructor: logConstructor(mgr.GetLogger()),
+		LogConstructor: logConstructor(mgr.GetLogger(), "peerpod"),
 	})
 	if err != nil {
 		return err
@@ -200,14 +200,14 @@ func addPools(mgr manager.Manager, r *Reconciler) error {
 	isMember := predicate.NewTypedPredicateFuncs(func(pp *v1alpha1.PeerPod) bool {
 		return pp.Spec.Pool != nil && pp.Namespace == r.options.Namespace
 	})
-	c, err := controller.New("podvmpool", mgr, controller.Options{Reconciler: pools, LogConstructor: logConstructor(mgr.GetLogger())})
+	c, err := controller.New("podvmpool", mgr, controller.Options{Reconciler: pools, LogConstructor: logConstructor(mgr.GetLogger(), "podvmpool")})
 	if err != nil {
 		return err
 	}
 	vms, err := controller.New("poolvm", mgr, controller.Options{
 		Reconciler: pools.vms, MaxConcurrentReconciles: r.options.PoolStarting,
 		RateLimiter:    workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		LogConstructor: logConstructor(mgr.GetLogger()),
+		LogConstructor: logConstructor(mgr.GetLogger(), "peerpod"),
 	})
 	if err != nil {
 		return err
@@ -219,13 +219,13 @@ func addPools(mgr manager.Manager, r *Reconciler) error {
 	)
 }
 
-// logConstructor names the PeerPod with the keys of all our logs.
-func logConstructor(log logr.Logger) func(*reconcile.Request) logr.Logger {
+// logConstructor names the object, of that kind, with the keys of all our logs.
+func logConstructor(log logr.Logger, kind string) func(*reconcile.Request) logr.Logger {
 	return func(request *reconcile.Request) logr.Logger {
 		if request == nil {
 			return log
 		}
-		return log.WithValues("namespace", request.Namespace, "peerpod", request.Name)
+		return log.WithValues("namespace", request.Namespace, kind, request.Name)
 	}
 }
 
@@ -243,7 +243,7 @@ func (r *Reconciler) ofNode(ctx context.Context, node client.Object) []reconcile
 }
 
 func addSettings(mgr manager.Manager, r *Reconciler) error {
-	c, err := controller.New("settings", mgr, controller.Options{Reconciler: &Settings{r}, LogConstructor: logConstructor(mgr.GetLogger())})
+	c, err := controller.New("settings", mgr, controller.Options{Reconciler: &Settings{r}, LogConstructor: logConstructor(mgr.GetLogger(), "settings")})
 	if err != nil {
 		return err
 	}
