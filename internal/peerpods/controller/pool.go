@@ -334,6 +334,13 @@ func (a *attempt) lastError() *v1alpha1.Error {
 	return a.last
 }
 
+// note notes an error that may go by itself.
+func (a *attempt) note(step string, err error, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = claims.Error(step, err, now)
+}
+
 // fail notes an error. Of VMs that fail together the first lengthens the pause.
 func (a *attempt) fail(step string, err error, now time.Time) {
 	a.mu.Lock()

@@ -27,6 +27,8 @@ import (
 )
 
 const (
+	// slowBoot is how old a VM is when the pool begins to say why it does not answer.
+	slowBoot = 30 * time.Second
 	// bootLimit is how long a VM may take from its PeerPod to the first answer.
 	bootLimit = 10 * time.Minute
 	// probeTimeout bounds one question; the pause between two is a part of the VM's age.
@@ -179,6 +181,9 @@ func (p *PoolVMs) await(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alp
 		p.attempt(pool.Name).succeed()
 		_, err = p.claims.Update(ctx, pp, claims.Ready)
 		return reconcile.Result{}, err
+	}
+	if age > slowBoot {
+		p.attempt(pool.Name).note("boot", fmt.Errorf("VM %s does not answer yet: %w", pp.Spec.InstanceID, err), p.now())
 	}
 	if age > bootLimit {
 		p.failed(pool, "boot", fmt.Errorf("VM %s does not wait for a pod after %s: %w", pp.Spec.InstanceID, age.Round(time.Second), err))
