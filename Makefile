@@ -130,7 +130,7 @@ test-all: ## Everything at full size, with the race detector: hours; what passed
 	@test/hugepages.sh $(MAKE) --no-print-directory test-all-run
 
 .PHONY: test-all-run
-test-all-run: setup lint verify-generated build-all kube capi upstream-specs podvm node-image demo-image vulncheck
+test-all-run: setup lint verify-generated build-all kube capi upstream-specs vsphere-modules podvm node-image demo-image vulncheck
 	@test/run.sh all $(TOOLS)
 
 .PHONY: test-schedules
@@ -159,8 +159,13 @@ upstream-specs:
 test-capi-upstream: setup build-all kube capi upstream-specs node-image ## Cluster API's own specifications with both families (docs/capi-upstream.md) (root)
 	OUTRIGGER_TEST_ALL=1 OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 150m -run '^TestUpstreamSpecs' ./test/capi
 
+# Tests have no network: what vSphere's manager is built from is fetched before.
+.PHONY: vsphere-modules
+vsphere-modules:
+	@cd test/vsphereccm/programs && go list -deps k8s.io/cloud-provider-vsphere/cmd/vsphere-cloud-controller-manager ./vcsim >/dev/null
+
 .PHONY: test-vsphere-ccm
-test-vsphere-ccm: setup build-all kube ## vSphere's own cloud controller manager out of examples/ccm-bundle-vsphere, on a node, at a vCenter without machines (root; 5 minutes of processor time the first time)
+test-vsphere-ccm: setup build-all kube vsphere-modules ## vSphere's own cloud controller manager out of examples/ccm-bundle-vsphere, on a node, at a vCenter without machines (root; 5 minutes of processor time the first time)
 	OUTRIGGER_VSPHERE_CCM=1 go test -tags integration -count=1 -v -timeout 20m -run '^TestRealManager' ./test/vsphereccm
 
 .PHONY: test-openstack
