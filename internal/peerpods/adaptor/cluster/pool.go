@@ -92,11 +92,11 @@ func (p *pools) refresh(ctx context.Context, c *Cluster) ([]v1alpha1.PodVMPool, 
 func (c *Cluster) poolIdentity(ctx context.Context) (tls.Certificate, error) {
 	var of secret
 	if err := c.api.get(ctx, c.opts.Namespace, "secrets", claims.PoolSecret, &of); err != nil {
-		return tls.Certificate{}, fmt.Errorf("Secret %s/%s, which peerpod-ctrl writes: %w", c.opts.Namespace, claims.PoolSecret, err)
+		return tls.Certificate{}, fmt.Errorf("read Secret %s/%s, which peerpod-ctrl writes: %w", c.opts.Namespace, claims.PoolSecret, err)
 	}
 	pair, err := tls.X509KeyPair(of.Data["tls.crt"], of.Data["tls.key"])
 	if err != nil {
-		return pair, fmt.Errorf("Secret %s/%s: %w", c.opts.Namespace, claims.PoolSecret, err)
+		return pair, fmt.Errorf("read Secret %s/%s: %w", c.opts.Namespace, claims.PoolSecret, err)
 	}
 	return pair, nil
 }
