@@ -3,6 +3,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -107,7 +108,7 @@ func (k *checker) claims(ctx context.Context) doctor.Result {
 	failed, stuck := []string{}, []string{}
 	for i := range all {
 		pp := &all[i]
-		name := pp.Namespace + "/" + claims.PodName(pp)
+		name := pp.Namespace + "/" + cmp.Or(claims.PodName(pp), pp.Name)
 		switch {
 		case pp.DeletionTimestamp != nil && k.app.Now().Sub(pp.DeletionTimestamp.Time) > stuckAfter:
 			stuck = append(stuck, name)

@@ -146,6 +146,7 @@ func (l *leftoverCheck) check(pp *v1alpha1.PeerPod) (LeftPeerPod, bool) {
 		if e := pp.Status.LastError; e != nil && e.Hint != "" {
 			why += "; " + e.Hint
 		}
+	case pp.Spec.Pool != nil: // waits for a pod, or is removed by peerpod-ctrl when that is gone
 	case !l.pods[cmp.Or(string(claims.PodUID(pp)), pp.Namespace+"/"+claims.PodName(pp))]:
 		why = "its pod is gone and nobody has deleted it: is kube-controller-manager's garbage collector running?"
 	case pp.Spec.NodeName != "" && !l.nodes[pp.Spec.NodeName]:

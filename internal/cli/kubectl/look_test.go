@@ -17,6 +17,7 @@ func TestTop(t *testing.T) {
 	f.peerPod("web", o{"conditions": []any{conditionObject("Ready", "True", "Ready", "")}})
 	f.peerPod("bad", o{"lastError": o{"message": "no", "time": ago(time.Minute)}})
 	f.peerPod("lost", o{})["spec"].(o)["nodeName"] = "node9"
+	f.peerPod("taken", o{})["spec"].(o)["pool"] = o{"name": "small"}
 	wants(t, f.succeeds("top"), `NODE          VMS  CAPACITY  PENDING  CONNECTING  READY  FAILED  DELETING
 node1         2    10        0        0           1      1       0
 node2         0    5         0        0           0      0       0
@@ -38,6 +39,8 @@ func left(t *testing.T) *fakeAPI {
 	f.peerPod("orphan", o{})
 	f.peerPod("stuck", o{"conditions": []any{conditionObject("Deleting", "True", "Unauthenticated", "token expired")}})["metadata"].(o)["deletionTimestamp"] = ago(time.Hour)
 	f.peerPod("leaving", o{})["metadata"].(o)["deletionTimestamp"] = ago(time.Minute)
+	waiting := f.peerPod("waiting", o{})["spec"].(o)
+	waiting["pool"], waiting["podName"], waiting["podUID"] = o{"name": "small"}, "", ""
 	f.pod("far", o{})
 	f.peerPod("far", o{})["spec"].(o)["nodeName"] = "node9"
 	return f
@@ -46,7 +49,7 @@ func left(t *testing.T) *fakeAPI {
 func TestGC(t *testing.T) {
 	out := left(t).succeeds("gc", "--dry-run")
 	wants(t, out, "shop/orphan-abc", "its pod is gone", "shop/stuck-abc", "Unauthenticated: token expired", "shop/far-abc", "its node node9 is gone", "i-nobody", "shop/lost")
-	wantsNot(t, out, "shop/web-abc", "i-web", "leaving", "i-young", "i-foreign", "Cannot see")
+	wantsNot(t, out, "shop/web-abc", "i-web", "shop/waiting-abc", "leaving", "i-young", "i-foreign", "Cannot see")
 }
 
 func TestGCNeedsDryRun(t *testing.T) {

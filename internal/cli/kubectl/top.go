@@ -79,6 +79,9 @@ func (c *cluster) usage(ctx context.Context) (Usage, error) {
 		}
 	}
 	for i := range peerPods {
+		if peerPods[i].Spec.Pool != nil { // its pod has one, too; one that waits is on no node
+			continue
+		}
 		u := of(peerPods[i].Spec.NodeName)
 		u.PeerPods++
 		u.Phases[claims.PhaseOf(&peerPods[i])]++

@@ -91,7 +91,7 @@ func demand(name string, open, secret object) []any {
 // structured are variables of the adaptor that other values, or the chart
 // itself, set.
 var structured = []string{"CLOUD_PROVIDER", "PEERPODS_LIMIT_PER_NODE", "TLS_MIN_VERSION", "TLS_CIPHER_SUITES",
-	"CACERT_FILE", "CERT_FILE", "CERT_KEY", "NODE_NAME", "RELAY_EXTERNAL", "KUBELET_KUBECONFIG", "PROBE_ADDRESS", "PODS_DIR", "REMOTE_HYPERVISOR_ENDPOINT"}
+	"CACERT_FILE", "CERT_FILE", "CERT_KEY", "NODE_NAME", "POD_NAMESPACE", "RELAY_EXTERNAL", "KUBELET_KUBECONFIG", "PROBE_ADDRESS", "PODS_DIR", "REMOTE_HYPERVISOR_ENDPOINT"}
 
 func adaptorConfig() object {
 	properties := object{}

@@ -44,7 +44,7 @@ type pools struct {
 
 // TakeVM implements [adaptor.Cluster].
 func (c *Cluster) TakeVM(ctx context.Context, rec adaptor.Record) (*adaptor.PoolVM, error) {
-	if c.opts.Namespace == "" {
+	if c.opts.Namespace == "" || !c.claims.has(rec.ID) { // a VM is taken for a PeerPod
 		return nil, nil
 	}
 	ctx, cancel := c.withClaimTimeout(ctx)
@@ -187,6 +187,22 @@ func (c *Cluster) taken(ctx context.Context, pp *v1alpha1.PeerPod, rec *adaptor.
 		}
 	}
 	return vm, nil
+}
+
+// has reports whether a sandbox has a PeerPod.
+func (c *tracker) has(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cl := c.known[id]
+	if cl == nil {
+		return false
+	}
+	select {
+	case <-cl.created:
+		return !cl.released
+	default:
+		return false
+	}
 }
 
 // tookFrom notes in the PeerPod of a sandbox that its instance is that of a pool.
