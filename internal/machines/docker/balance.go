@@ -284,6 +284,27 @@ func (b *Backend) startBalancer(ctx context.Context, id string, state *container
 	if state != nil && state.Running {
 		return b.balance(ctx, l.cluster, "")
 	}
+	// One that has run has its files. An engine that comes back starts it by itself, and one
+	// of version 20.10 drops requests to copy into it meanwhile, and can then not remove it.
+	if state == nil || state.Status == container.StateCreated {
+		if err := b.writeBalancer(ctx, id, l); err != nil {
+			return err
+		}
+	}
+	_, err := b.engine.ContainerStart(ctx, id, client.ContainerStartOptions{})
+	if err == nil {
+		return b.balance(ctx, l.cluster, "")
+	}
+	if err = classify(fmt.Errorf("start the load balancer: %w", err)); reasonIs(err, ReasonStartInterrupted) {
+		if removing := b.remove(ctx, id); removing != nil {
+			return fmt.Errorf("%w; and it cannot be removed: %v", err, removing)
+		}
+	}
+	return err
+}
+
+// writeBalancer writes the files of a load balancer that has not been started.
+func (b *Backend) writeBalancer(ctx context.Context, id string, l *balancer) error {
 	list, err := b.backends(ctx, l.cluster, "", l.target)
 	if err != nil {
 		return err
@@ -292,22 +313,10 @@ func (b *Backend) startBalancer(ctx context.Context, id string, state *container
 	if err == nil && l.template != "" {
 		err = b.copyIn(ctx, id, append(configFolders, entry{templatePath, []byte(l.template), 0o644})...)
 	}
-	if err == nil {
-		err = b.configure(ctx, id, text, false)
-	}
 	if err != nil {
 		return err
 	}
-	_, err = b.engine.ContainerStart(ctx, id, client.ContainerStartOptions{})
-	if err == nil {
-		return nil
-	}
-	if err = classify(fmt.Errorf("start the load balancer: %w", err)); reasonIs(err, ReasonStartInterrupted) {
-		if removing := b.remove(ctx, id); removing != nil {
-			return fmt.Errorf("%w; and it cannot be removed: %v", err, removing)
-		}
-	}
-	return err
+	return b.configure(ctx, id, text, false)
 }
 
 // labelTarget holds the port of API servers. labelTemplate is set if the load balancer
@@ -348,7 +357,7 @@ func (b *Backend) rebalance(ctx context.Context, cluster, without string) error 
 
 func (b *Backend) balance(ctx context.Context, cluster, without string) error {
 	existing, err := b.containerWith(ctx, labelCluster, cluster, labelRole, roleLoadBalancer)
-	if err != nil || existing == nil {
+	if err != nil || existing == nil || !existing.State.Running { // startBalancer does it
 		return err
 	}
 	port, _ := strconv.Atoi(existing.Config.Labels[labelPort])
@@ -371,7 +380,7 @@ func (b *Backend) balance(ctx context.Context, cluster, without string) error {
 	if err != nil {
 		return err
 	}
-	return b.configure(ctx, existing.ID, text, existing.State.Running)
+	return b.configure(ctx, existing.ID, text, true)
 }
 
 // appliedPath is a copy of the configuration that the load balancer last loaded.
