@@ -233,7 +233,8 @@ func TestAdaptorActsForItsNode(t *testing.T) {
 	c.Apply(t, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"mine"}}
 ---
 {"apiVersion":"v1","kind":"Node","metadata":{"name":"other"}}`)
-	c.Kubectl(t, "wait", "--for=condition=Established", "crd/peerpods.confidentialcontainers.org", "--timeout=60s")
+	c.Kubectl(t, "wait", "--for=condition=Established", "crd/peerpods.confidentialcontainers.org", "crd/podvmpools.confidentialcontainers.org", "--timeout=60s")
+	c.Kubectl(t, "apply", "--validate=strict", "-f", filepath.Join(stand.Root(), "deploy/samples/podvmpool.yaml"))
 	mine, none := c.NodeAccount(t, namespace, "cloud-api-adaptor", "mine"), c.ServiceAccount(t, namespace, "cloud-api-adaptor")
 	for _, node := range []string{"mine", "other", ""} {
 		c.Apply(t, peerPod("pod-of-"+node+"x", node))

@@ -3,13 +3,19 @@
 package deploy
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/provider"
 )
 
 func page(t *testing.T, name string) string {
@@ -24,7 +30,7 @@ func page(t *testing.T, name string) string {
 var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 
 func TestLinksLeadSomewhere(t *testing.T) {
-	for _, name := range []string{"install.md", "ccm-operator-install.md", "ccm-operator-takeover.md", "providers/alibabacloud.md"} {
+	for _, name := range []string{"install.md", "pools.md", "ccm-operator-install.md", "ccm-operator-takeover.md", "providers/alibabacloud.md"} {
 		for _, match := range link.FindAllStringSubmatch(page(t, name), -1) {
 			if _, err := os.Stat(filepath.Join(root, "docs", filepath.Dir(name), match[1])); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -49,6 +55,27 @@ func TestInstallPageKnowsWhatThereIs(t *testing.T) {
 		if kind := o.GetKind(); (kind == "DaemonSet" || kind == "Deployment") && !strings.Contains(text, kind+" `"+o.GetName()+"`") {
 			t.Errorf("install.md does not say what %s is for", id(o))
 		}
+	}
+}
+
+// TestSampleOfPools: the page shows the sample as it is, it has no unknown field, and the
+// pool selects its pods.
+func TestSampleOfPools(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(root, "deploy/samples/podvmpool.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(data), "\n")
+	if !strings.Contains(page(t, "pools.md"), "```yaml\n"+text+"```\n") {
+		t.Error("pools.md has not the sample")
+	}
+	first, second, _ := strings.Cut(text, "---\n")
+	pool, web := v1alpha1.PodVMPool{}, appsv1.Deployment{}
+	if err := errors.Join(sigsyaml.UnmarshalStrict([]byte(first), &pool), sigsyaml.UnmarshalStrict([]byte(second), &web)); err != nil {
+		t.Fatal(err)
+	}
+	if pool.Spec.MinReady < 1 || len(pool.Spec.PodSelector) == 0 || !provider.HasTags(web.Spec.Template.Labels, pool.Spec.PodSelector) {
+		t.Errorf("pool %+v does not select pods %+v", pool.Spec, web.Spec.Template.Labels)
 	}
 }
 

@@ -19,7 +19,7 @@ var metricName = regexp.MustCompile(`\b(?:outrigger_adaptor|peerpod_ctrl)_[a-z_]
 // are defined.
 func TestAlertsAndDashboardUseMetricsThatExist(t *testing.T) {
 	source := read(t, "internal/peerpods/adaptor/metrics") + read(t, "internal/peerpods/controller")
-	found := 0
+	found, states := 0, 0
 	for _, file := range []string{"rules.yaml", "outrigger.json"} {
 		text, err := os.ReadFile(filepath.Join(root, "deploy/components/monitoring", file))
 		if err != nil {
@@ -35,9 +35,15 @@ func TestAlertsAndDashboardUseMetricsThatExist(t *testing.T) {
 				t.Errorf("%s: there is no metric %s", file, name)
 			}
 		}
+		for _, state := range regexp.MustCompile(`state=("[a-z]+")`).FindAllStringSubmatch(string(text), -1) {
+			states++
+			if !strings.Contains(source, state[1]+": pool.") {
+				t.Errorf("%s: VMs of a pool are never %s", file, state[1])
+			}
+		}
 	}
-	if found < 20 {
-		t.Errorf("only %d names of metrics were found", found)
+	if found < 20 || states < 2 {
+		t.Errorf("only %d names of metrics and %d states were found", found, states)
 	}
 }
 
