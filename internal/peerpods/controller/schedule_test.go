@@ -144,6 +144,7 @@ type poolSchedule struct {
 	token    int
 	story    []string
 	died     []string
+	refused  time.Time // since when writes are refused, or accepted
 	troubled time.Time // when a sweep may last have missed something
 
 	mu       sync.Mutex
@@ -338,6 +339,9 @@ func (s *poolSchedule) pass(d time.Duration) {
 			s.must(s.deliver(s.t.Context()))
 		}
 		s.work(s.t.Context())
+		if s.api.refuses.Load() && time.Since(s.refused) > 10*time.Second {
+			s.process.fuse.kill() // it could not renew its lease
+		}
 		if s.process.failures > 0 || s.api.refuses.Load() || s.process.fuse.burnt() {
 			s.troubled = time.Now()
 		}
@@ -377,6 +381,7 @@ func (s *poolSchedule) step() {
 		s.faults(s.nodes[s.random.IntN(len(s.nodes))].conn, 1+s.random.IntN(3))
 	case n == 15:
 		s.api.refuses.Store(!s.api.refuses.Load())
+		s.refused = time.Now()
 		s.tell("the API server refuses writes: %v", s.api.refuses.Load())
 	case n == 16:
 		s.token++
@@ -411,7 +416,7 @@ func (s *poolSchedule) burnt(f *fuse, who string) bool {
 // revive starts what has ended again, most of it, and removes pods that did not start, as
 // their shims do.
 func (s *poolSchedule) revive() {
-	if s.burnt(s.process.fuse, "the controller") && (s.benign || s.random.IntN(3) > 0) {
+	if s.burnt(s.process.fuse, "the controller") && !s.api.refuses.Load() && (s.benign || s.random.IntN(3) > 0) {
 		s.process.close()
 		s.openProcess()
 	}
