@@ -36,6 +36,8 @@ type apiServer struct {
 	// refuses is set while it accepts no writes.
 	refuses atomic.Bool
 	uids    atomic.Int64
+	// writes counts those that there were.
+	writes atomic.Int64
 	// deleting makes a deletion with a precondition one step.
 	deleting sync.Mutex
 }
@@ -48,9 +50,22 @@ func newAPIServer() *apiServer {
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 				o.SetCreationTimestamp(metav1.Now())
 				o.SetUID(types.UID(fmt.Sprintf("uid-%d", a.uids.Add(1))))
+				defer a.writes.Add(1)
 				return c.Create(ctx, o, options...)
 			},
 			Delete: a.remove,
+			Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+				defer a.writes.Add(1)
+				return c.Update(ctx, o, options...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+				defer a.writes.Add(1)
+				return c.Patch(ctx, o, patch, options...)
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+				defer a.writes.Add(1)
+				return c.SubResource(sub).Patch(ctx, o, patch, options...)
+			},
 		}).Build()
 	return a
 }
@@ -59,6 +74,7 @@ func newAPIServer() *apiServer {
 func (a *apiServer) remove(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
 	a.deleting.Lock()
 	defer a.deleting.Unlock()
+	defer a.writes.Add(1)
 	of := (&client.DeleteOptions{}).ApplyOptions(options)
 	if p := of.Preconditions; p != nil && p.UID != nil {
 		now := o.DeepCopyObject().(client.Object)

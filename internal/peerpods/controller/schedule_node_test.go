@@ -118,13 +118,15 @@ func (w *worker) keepJournal() {
 // through is the way to the API server.
 func (w *worker) through(f *fuse) roundTripper {
 	return func(r *http.Request) (response *http.Response, err error) {
+		t := targetOf(r.URL.Path)
+		what := r.Method + " " + t.namespace + "/" + t.resource
 		if r.Method == http.MethodGet { // some are made under a lock, where nothing may take time
-			if err := f.step(r.URL.Path); err != nil {
+			if err := f.step(what); err != nil {
 				return nil, err
 			}
 			return w.api.RoundTrip(r)
 		}
-		dead := f.around(r.Method+" "+r.URL.Path, func() error {
+		dead := f.around(what, func() error {
 			w.lag()
 			response, err = w.api.RoundTrip(r)
 			return nil

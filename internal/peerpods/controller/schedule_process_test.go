@@ -42,6 +42,8 @@ var errDead = errors.New("the process is dead")
 type fuse struct {
 	mu   sync.Mutex
 	left int // calls; below 0: it does not burn
+	// at, if any, is the call at which it burns.
+	at   string
 	dead bool
 	// where it ended by itself.
 	where string
@@ -52,7 +54,7 @@ type fuse struct {
 func (f *fuse) step(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.dead && f.left == 0 {
+	if !f.dead && (f.left == 0 || f.at == name) {
 		f.where = name
 		f.end()
 	}
@@ -72,8 +74,18 @@ func (f *fuse) end() {
 	f.dead = true
 }
 
-func (f *fuse) light(calls int) { f.mu.Lock(); f.left = calls; f.mu.Unlock() }
-func (f *fuse) kill()           { f.mu.Lock(); f.end(); f.mu.Unlock() }
+func (f *fuse) kill() { f.mu.Lock(); f.end(); f.mu.Unlock() }
+
+// light has it burn before or after one of calls, or after some number of any.
+func (f *fuse) light(random *rand.Rand, calls ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if random.IntN(3) == 0 {
+		f.left = random.IntN(50)
+		return
+	}
+	f.at = []string{"before ", "after "}[random.IntN(2)] + calls[random.IntN(len(calls))]
+}
 
 func (f *fuse) burnt() bool {
 	f.mu.Lock()
@@ -158,6 +170,7 @@ type process struct {
 	seen     map[string]string // resource versions
 	peerPods []v1alpha1.PeerPod
 	ofPools  []v1alpha1.PodVMPool
+	version  int64 // of the API server's writes
 	swept    time.Time
 	failures int // sweeps that failed in a row
 }
@@ -266,6 +279,11 @@ func (p *process) list(ctx context.Context, c client.WithWatch, list client.Obje
 
 // deliver brings the cache up to date and enqueues what has changed.
 func (p *process) deliver(ctx context.Context) error {
+	version := p.api.writes.Load()
+	if version == p.version {
+		return nil
+	}
+	p.version = version
 	var peerPods v1alpha1.PeerPodList
 	var pools v1alpha1.PodVMPoolList
 	if err := errors.Join(p.api.List(ctx, &peerPods), p.api.List(ctx, &pools)); err != nil {

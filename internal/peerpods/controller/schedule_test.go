@@ -36,7 +36,7 @@ import (
 
 const (
 	allSchedules  = 500
-	someSchedules = 4
+	someSchedules = 3
 )
 
 // TestSchedulesOfPools drives a pool, its pods, their nodes and the controller through
@@ -50,7 +50,7 @@ const (
 // again.
 func TestSchedulesOfPools(t *testing.T) {
 	first, n := scheduleSeeds(t)
-	died := map[string]int{}
+	stats := map[string]int{}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	next := make(chan uint64)
@@ -63,7 +63,7 @@ func TestSchedulesOfPools(t *testing.T) {
 						mu.Lock()
 						defer mu.Unlock()
 						for _, one := range where {
-							died[one]++
+							stats[one]++
 						}
 					})
 				})
@@ -78,8 +78,8 @@ func TestSchedulesOfPools(t *testing.T) {
 	}
 	close(next)
 	all.Wait()
-	for _, where := range slices.Sorted(maps.Keys(died)) {
-		t.Logf("killed %s: %d times", where, died[where])
+	for _, what := range slices.Sorted(maps.Keys(stats)) {
+		t.Logf("%s: %d times", what, stats[what])
 	}
 }
 
@@ -143,7 +143,7 @@ type poolSchedule struct {
 	serial   int
 	token    int
 	story    []string
-	died     []string
+	stats    []string
 	refused  time.Time // since when writes are refused, or accepted
 	troubled time.Time // when a sweep may last have missed something
 
@@ -180,7 +180,7 @@ func runPoolSchedule(t *testing.T, seed uint64) []string {
 	if t.Failed() {
 		t.Logf("run it again with OUTRIGGER_SEED=%d; what happened:\n%s", seed, strings.Join(s.story, "\n"))
 	}
-	return s.died
+	return s.stats
 }
 
 func (s *poolSchedule) close() {
@@ -219,7 +219,7 @@ func (s *poolSchedule) boot(_ context.Context, r fake.BootRequest) ([]netip.Addr
 	draw := rand.New(rand.NewPCG(s.seed, sum.Sum64()))
 	m := &machine{id: r.Instance.ID, key: r.Instance.Key, born: time.Now()}
 	if n := draw.IntN(12); !s.benign {
-		m.slow, m.refuses = time.Duration(draw.IntN(50))*time.Second, n == 0
+		m.slow, m.refuses = time.Duration(draw.IntN(20))*time.Second, n == 0
 		if n == 1 {
 			m.slow = 1000 * time.Hour
 		}
@@ -319,7 +319,7 @@ func (s *poolSchedule) addNode() {
 }
 
 func (s *poolSchedule) makePool() {
-	s.must(s.api.Create(s.t.Context(), &v1alpha1.PodVMPool{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: v1alpha1.PodVMPoolSpec{MinReady: int32(1 + s.random.IntN(4)), Arch: runtime.GOARCH}}))
+	s.must(s.api.Create(s.t.Context(), &v1alpha1.PodVMPool{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: v1alpha1.PodVMPoolSpec{MinReady: int32(2 + s.random.IntN(5)), Arch: runtime.GOARCH}}))
 }
 
 func (s *poolSchedule) getPool() *v1alpha1.PodVMPool {
@@ -354,6 +354,12 @@ func (s *poolSchedule) pass(d time.Duration) {
 
 func (s *poolSchedule) step() {
 	s.revive()
+	switch pool := s.getPool(); {
+	case s.api.refuses.Load() && s.random.IntN(3) == 0:
+		s.refuse(false)
+	case pool == nil && s.random.IntN(2) == 0:
+		s.replacePool()
+	}
 	switch n := s.random.IntN(22); {
 	case n < 7:
 		s.podsCome()
@@ -374,15 +380,13 @@ func (s *poolSchedule) step() {
 		s.openProcess()
 	case n == 13:
 		s.tell("the controller ends at one of its next calls")
-		s.process.fuse.light(s.random.IntN(25))
+		s.process.fuse.light(s.random, "creation", "CreateInstance", "CreateInstance", "patch", "patch of the status", "deletion", "DeleteInstance")
 	case n == 14:
 		s.tell("the cloud fails")
 		s.faults(s.process.conn, 1+s.random.IntN(3))
 		s.faults(s.nodes[s.random.IntN(len(s.nodes))].conn, 1+s.random.IntN(3))
 	case n == 15:
-		s.api.refuses.Store(!s.api.refuses.Load())
-		s.refused = time.Now()
-		s.tell("the API server refuses writes: %v", s.api.refuses.Load())
+		s.refuse(!s.api.refuses.Load())
 	case n == 16:
 		s.token++
 		s.tell("settings %d", s.token)
@@ -398,7 +402,13 @@ func (s *poolSchedule) step() {
 		s.tell("%s pass", d)
 		s.pass(d)
 	}
-	s.pass(time.Duration(s.random.IntN(15)) * time.Second)
+	s.pass(time.Duration(s.random.IntN(40)) * time.Second)
+}
+
+func (s *poolSchedule) refuse(writes bool) {
+	s.tell("the API server refuses writes: %v", writes)
+	s.api.refuses.Store(writes)
+	s.refused = time.Now()
 }
 
 // burnt notes where a process ended by itself.
@@ -406,7 +416,7 @@ func (s *poolSchedule) burnt(f *fuse, who string) bool {
 	dead := f.burnt()
 	if f.mu.Lock(); dead && f.where != "" {
 		s.tell("%s died %s", who, f.where)
-		s.died = append(s.died, regexp.MustCompile(`[^/ ]*-[a-z2-7]{12}`).ReplaceAllString(f.where, "X"))
+		s.stats = append(s.stats, who[:4]+": "+f.where)
 		f.where = ""
 	}
 	f.mu.Unlock()
@@ -416,7 +426,7 @@ func (s *poolSchedule) burnt(f *fuse, who string) bool {
 // revive starts what has ended again, most of it, and removes pods that did not start, as
 // their shims do.
 func (s *poolSchedule) revive() {
-	if s.burnt(s.process.fuse, "the controller") && !s.api.refuses.Load() && (s.benign || s.random.IntN(3) > 0) {
+	if s.burnt(s.process.fuse, "peerpod-ctrl") && !s.api.refuses.Load() && (s.benign || s.random.IntN(3) > 0) {
 		s.process.close()
 		s.openProcess()
 	}
@@ -451,8 +461,8 @@ func (s *poolSchedule) podsCome() {
 		s.must(s.api.Create(s.t.Context(), pod))
 		p.uid = pod.UID
 		coming = append(coming, p)
-		if s.random.IntN(6) == 0 {
-			w.fuse.light(s.random.IntN(50))
+		if s.random.IntN(4) == 0 {
+			w.fuse.light(s.random, "PATCH system/peerpods", "PATCH system/peerpods", "PATCH ns/peerpods", "PATCH ns/peerpods", "hand-over", "Serve", "CreateInstance")
 		}
 	}
 	var all sync.WaitGroup
@@ -474,6 +484,7 @@ func (s *poolSchedule) podsCome() {
 		s.mu.Lock()
 		if m := s.machines[p.address]; p.err == nil && m != nil {
 			p.instance = m.id
+			s.stats = append(s.stats, fmt.Sprintf("a pod has a VM of the pool: %v", m.pod != ""))
 		}
 		s.mu.Unlock()
 		s.tell("%s on %s: instance %s, %v", p.name, p.node.name, p.instance, p.err)
@@ -491,7 +502,7 @@ func (s *poolSchedule) podsGo() {
 		if p := s.pods[s.random.IntN(len(s.pods))]; !p.node.fuse.burnt() {
 			s.tell("%s goes", p.name)
 			if s.random.IntN(6) == 0 {
-				p.node.fuse.light(s.random.IntN(20))
+				p.node.fuse.light(s.random, "DELETE ns/peerpods", "DELETE system/peerpods", "DeleteInstance", "PATCH ns/peerpods")
 			}
 			s.stop(p)
 		}
@@ -543,12 +554,12 @@ func (s *poolSchedule) edit() {
 	if pool == nil || pool.DeletionTimestamp != nil {
 		return
 	}
-	pool.Spec.MinReady, pool.Spec.MaxReady = int32(s.random.IntN(5)), nil
+	pool.Spec.MinReady, pool.Spec.MaxReady = int32(s.random.IntN(7)), nil
 	if s.random.IntN(2) == 0 {
 		most := pool.Spec.MinReady + int32(s.random.IntN(4))
 		pool.Spec.MaxReady = &most
 	}
-	pool.Spec.InstanceType = []string{"", "", "fake.large"}[s.random.IntN(3)]
+	pool.Spec.InstanceType = []string{"", "", "", "fake.large"}[s.random.IntN(4)]
 	pool.Spec.MaxAge = []*metav1.Duration{nil, {Duration: time.Hour}}[s.random.IntN(2)]
 	s.tell("the pool is to have %d of type %q", pool.Spec.MinReady, pool.Spec.InstanceType)
 	s.must(s.api.Update(s.t.Context(), pool))
