@@ -127,7 +127,7 @@ func (r *Reconciler) supersede(ctx context.Context, pp *v1alpha1.PeerPod) error 
 // abandoned reports whether node and pod are gone. If the cache says so it asks the API
 // server as well.
 func (r *Reconciler) abandoned(ctx context.Context, pp *v1alpha1.PeerPod) (bool, error) {
-	if pp.Spec.NodeName == "" {
+	if pp.Spec.NodeName == "" || pp.Spec.Pool != nil { // a VM that was taken from a pool goes with its pod's own PeerPod
 		return false, nil
 	}
 	for _, reader := range []client.Reader{r.cached, r.live} {

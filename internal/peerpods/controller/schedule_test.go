@@ -1,0 +1,741 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/tier"
+)
+
+const (
+	allSchedules  = 500
+	someSchedules = 3
+)
+
+// TestSchedulesOfPools drives a pool, its pods, their nodes and the controller through
+// random schedules, with the real adaptor on each node and clocks that only move when
+// nobody has anything to do. Adaptors and controllers are killed at any of their calls,
+// nodes go for good, clouds fail, the API server refuses writes, VMs do not answer or
+// refuse their pod, settings and the pool change. No VM is handed to two pods, no pod
+// loses its VM, and every instance has a PeerPod or soon is gone. Then all faults end: the
+// pool has as many VMs as it is to have, and nothing is left of what went; without pods and
+// pool, nothing at all. OUTRIGGER_SCHEDULES is how many, or all; OUTRIGGER_SEED runs one
+// again.
+func TestSchedulesOfPools(t *testing.T) {
+	first, n := scheduleSeeds(t)
+	stats := map[string]int{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	next := make(chan uint64)
+	for range 2 {
+		all.Go(func() {
+			for seed := range next {
+				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						where := runPoolSchedule(t, seed)
+						mu.Lock()
+						defer mu.Unlock()
+						for _, one := range where {
+							stats[one]++
+						}
+					})
+				})
+			}
+		})
+	}
+	for i := range uint64(n) {
+		if t.Failed() {
+			break // the first failure is the one to look at
+		}
+		next <- first + i
+	}
+	close(next)
+	all.Wait()
+	for _, what := range slices.Sorted(maps.Keys(stats)) {
+		t.Logf("%s: %d times", what, stats[what])
+	}
+}
+
+func scheduleSeeds(t *testing.T) (first uint64, count int) {
+	t.Helper()
+	if text := os.Getenv("OUTRIGGER_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("OUTRIGGER_SEED: %v", err)
+		}
+		return seed, 1
+	}
+	text := os.Getenv("OUTRIGGER_SCHEDULES")
+	switch n, err := strconv.Atoi(text); {
+	case text == "all", text == "" && tier.All():
+		return rand.Uint64() >> 1, allSchedules
+	case text == "":
+		t.Logf("%d of %d schedules; `make test-schedules` runs them all", someSchedules, allSchedules)
+		return rand.Uint64() >> 1, someSchedules
+	case err != nil:
+		t.Fatalf("OUTRIGGER_SCHEDULES is neither a number nor all: %v", err)
+		return 0, 0
+	default:
+		return rand.Uint64() >> 1, n
+	}
+}
+
+// machine is a VM that has booted.
+type machine struct {
+	id, key string
+	born    time.Time
+	// slow is how long it takes until it answers; refuses is what it says to a pod.
+	slow    time.Duration
+	refuses bool
+	// pod is the one that it was handed.
+	pod string
+}
+
+// workload is a pod.
+type workload struct {
+	name, sandbox string
+	uid           types.UID
+	node          *worker
+	// instance is the VM of a pod that is ready.
+	instance string
+	address  string
+	err      error
+}
+
+// poolSchedule is one run. Only its own goroutine uses random.
+type poolSchedule struct {
+	t      *testing.T
+	seed   uint64
+	random *rand.Rand
+	api    *apiServer
+	cloud  *fake.Cloud
+	*process
+	nodes    []*worker
+	absent   []string // names of Nodes that are not there for a while
+	pods     []*workload
+	serial   int
+	token    int
+	story    []string
+	stats    []string
+	refused  time.Time // since when writes are refused, or accepted
+	troubled time.Time // when a sweep may last have missed something
+
+	mu       sync.Mutex
+	lags     *rand.Rand
+	machines map[string]*machine // by address
+	benign   bool
+}
+
+func runPoolSchedule(t *testing.T, seed uint64) []string {
+	s := &poolSchedule{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), lags: rand.New(rand.NewPCG(seed, 2)), api: newAPIServer(), machines: map[string]*machine{}}
+	var err error
+	s.cloud, err = fake.New(fake.Options{Eventual: fake.Eventual{Lingers: s.random.IntN(3)}, Boot: s.boot, Halt: s.halt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.openProcess()
+	for range 3 {
+		s.addNode()
+	}
+	s.makePool()
+	s.pass(time.Duration(s.random.IntN(40)) * time.Second)
+	for range 15 + s.random.IntN(25) {
+		s.step()
+		s.check()
+		if t.Failed() {
+			break
+		}
+	}
+	if !t.Failed() {
+		s.settle()
+	}
+	s.close()
+	if t.Failed() {
+		t.Logf("run it again with OUTRIGGER_SEED=%d; what happened:\n%s", seed, strings.Join(s.story, "\n"))
+	}
+	return s.stats
+}
+
+func (s *poolSchedule) close() {
+	for _, w := range s.nodes {
+		s.burnt(w.fuse, w.name)
+		w.kill()
+	}
+	s.process.close()
+}
+
+func (s *poolSchedule) tell(format string, args ...any) {
+	s.story = append(s.story, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (s *poolSchedule) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// lag is how long a call is under way.
+func (s *poolSchedule) lag() {
+	s.mu.Lock()
+	d := time.Duration(1+s.lags.IntN(40)) * time.Millisecond
+	s.mu.Unlock()
+	time.Sleep(d)
+}
+
+// boot draws what the VM is like from its id: VMs boot at the same time.
+func (s *poolSchedule) boot(_ context.Context, r fake.BootRequest) ([]netip.Addr, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := fnv.New64a()
+	fmt.Fprint(sum, r.Instance.ID)
+	draw := rand.New(rand.NewPCG(s.seed, sum.Sum64()))
+	m := &machine{id: r.Instance.ID, key: r.Instance.Key, born: time.Now()}
+	if n := draw.IntN(12); !s.benign {
+		m.slow, m.refuses = time.Duration(draw.IntN(20))*time.Second, n == 0
+		if n == 1 {
+			m.slow = 1000 * time.Hour
+		}
+	}
+	s.machines[r.Instance.IPs[0].String()] = m
+	return nil, nil
+}
+
+func (s *poolSchedule) halt(_ context.Context, i provider.Instance) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.machines, func(_ string, m *machine) bool { return m.id == i.ID })
+	return nil
+}
+
+func (s *poolSchedule) at(address string) (*machine, error) {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	m := s.machines[address]
+	if m == nil || time.Since(m.born) < m.slow {
+		return nil, fmt.Errorf("dial %s: no route to host", address)
+	}
+	return m, nil
+}
+
+func (s *poolSchedule) probe(address string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, err := s.at(address)
+	if err == nil && m.pod != "" {
+		err = fmt.Errorf("%s has pod %s", m.id, m.pod)
+	}
+	return err
+}
+
+var podNameIn = regexp.MustCompile(`"pod-name": "([^"]+)"`)
+
+func (s *poolSchedule) handOver(address string, document []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, err := s.at(address)
+	if err != nil {
+		return err
+	}
+	pod := podNameIn.FindSubmatch(document)
+	switch {
+	case pod == nil:
+		return fmt.Errorf("no name of a pod in %s", document)
+	case m.pod != "" && m.pod != string(pod[1]):
+		s.t.Errorf("instance %s, which has pod %s, is handed to pod %s", m.id, m.pod, pod[1])
+	case m.refuses:
+		return fmt.Errorf("no room")
+	}
+	m.pod = string(pod[1])
+	return nil
+}
+
+func (s *poolSchedule) openProcess() {
+	s.process = newProcess(s.api, s.connection(), s.random, s.lag, s.probe)
+	s.configure()
+	s.troubled = time.Now()
+}
+
+func (s *poolSchedule) configure() {
+	s.process.r.clouds.Configure(cloud.NewSettings("the test", map[string]string{"CLOUD_PROVIDER": "fake", "FAKE_TOKEN": fmt.Sprint("t", s.token)}))
+}
+
+// connection is one to the cloud that may have faults to come.
+func (s *poolSchedule) connection() *fake.Cloud {
+	c := s.cloud.Reopen()
+	s.faults(c, s.random.IntN(3))
+	return c
+}
+
+func (s *poolSchedule) faults(c *fake.Cloud, n int) {
+	if s.benign {
+		return
+	}
+	list := []fake.Fault{
+		fake.LostReply(fake.OpCreate), fake.LostReply(fake.OpCreate), fake.LostReply(fake.OpDelete), fake.Throttled(fake.OpCreate), fake.Throttled(fake.OpList),
+		fake.Throttled(fake.OpDelete), fake.PartialCreate(), fake.Quota(), fake.NoCapacity(), fake.Unauthenticated(fake.OpDelete),
+		fake.Slow(fake.OpCreate, 30*time.Second), fake.Slow(fake.OpDelete, 20*time.Second),
+	}
+	for range n {
+		c.Inject(list[s.random.IntN(len(list))].Skipping(s.random.IntN(3)).Repeated(1 + s.random.IntN(2)))
+	}
+}
+
+func (s *poolSchedule) addNode() {
+	s.serial++
+	name := fmt.Sprintf("node-%d", s.serial)
+	s.must(s.api.Create(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	w := newWorker(s.t, name, s.api, s.lag, s.handOver)
+	w.open(s.connection())
+	s.nodes = append(s.nodes, w)
+}
+
+func (s *poolSchedule) makePool() {
+	s.must(s.api.Create(s.t.Context(), &v1alpha1.PodVMPool{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: v1alpha1.PodVMPoolSpec{MinReady: int32(2 + s.random.IntN(5)), Arch: runtime.GOARCH}}))
+}
+
+func (s *poolSchedule) getPool() *v1alpha1.PodVMPool {
+	pool := &v1alpha1.PodVMPool{}
+	err := s.api.Get(s.t.Context(), client.ObjectKey{Name: "small"}, pool)
+	s.must(client.IgnoreNotFound(err))
+	if err != nil {
+		return nil
+	}
+	return pool
+}
+
+// pass lets time pass.
+func (s *poolSchedule) pass(d time.Duration) {
+	for end := time.Now().Add(d); ; {
+		if s.random.IntN(4) > 0 || s.benign {
+			s.must(s.deliver(s.t.Context()))
+		}
+		s.work(s.t.Context())
+		if s.api.refuses.Load() && time.Since(s.refused) > 10*time.Second {
+			s.process.fuse.kill() // it could not renew its lease
+		}
+		if s.process.failures > 0 || s.api.refuses.Load() || s.process.fuse.burnt() {
+			s.troubled = time.Now()
+		}
+		if !time.Now().Before(end) {
+			return
+		}
+		time.Sleep(min(time.Until(end), max(time.Until(s.next()), 100*time.Millisecond)))
+	}
+}
+
+func (s *poolSchedule) step() {
+	s.revive()
+	switch pool := s.getPool(); {
+	case s.api.refuses.Load() && s.random.IntN(3) == 0:
+		s.refuse(false)
+	case pool == nil && s.random.IntN(2) == 0:
+		s.replacePool()
+	}
+	switch n := s.random.IntN(22); {
+	case n < 7:
+		s.podsCome()
+	case n < 9:
+		s.podsGo()
+	case n == 9:
+		w := s.nodes[s.random.IntN(len(s.nodes))]
+		s.tell("the adaptor of %s is killed", w.name)
+		w.kill()
+		w.open(s.connection())
+	case n == 10:
+		s.loseNode()
+	case n == 11:
+		s.hideNode()
+	case n == 12:
+		s.tell("the controller is killed")
+		s.process.close()
+		s.openProcess()
+	case n == 13:
+		s.tell("the controller ends at one of its next calls")
+		s.process.fuse.light(s.random, "creation", "CreateInstance", "CreateInstance", "patch", "patch of the status", "deletion", "DeleteInstance")
+	case n == 14:
+		s.tell("the cloud fails")
+		s.faults(s.process.conn, 1+s.random.IntN(3))
+		s.faults(s.nodes[s.random.IntN(len(s.nodes))].conn, 1+s.random.IntN(3))
+	case n == 15:
+		s.refuse(!s.api.refuses.Load())
+	case n == 16:
+		s.token++
+		s.tell("settings %d", s.token)
+		s.configure()
+	case n == 17:
+		s.edit()
+	case n == 18:
+		s.replacePool()
+	case n == 19:
+		s.loseInstance()
+	default:
+		d := time.Duration(1+s.random.IntN(600)) * time.Second
+		s.tell("%s pass", d)
+		s.pass(d)
+	}
+	s.pass(time.Duration(s.random.IntN(40)) * time.Second)
+}
+
+func (s *poolSchedule) refuse(writes bool) {
+	s.tell("the API server refuses writes: %v", writes)
+	s.api.refuses.Store(writes)
+	s.refused = time.Now()
+}
+
+// burnt notes where a process ended by itself.
+func (s *poolSchedule) burnt(f *fuse, who string) bool {
+	dead := f.burnt()
+	if f.mu.Lock(); dead && f.where != "" {
+		s.tell("%s died %s", who, f.where)
+		s.stats = append(s.stats, who[:4]+": "+f.where)
+		f.where = ""
+	}
+	f.mu.Unlock()
+	return dead
+}
+
+// revive starts what has ended again, most of it, and removes pods that did not start, as
+// their shims do.
+func (s *poolSchedule) revive() {
+	if s.burnt(s.process.fuse, "peerpod-ctrl") && !s.api.refuses.Load() && (s.benign || s.random.IntN(3) > 0) {
+		s.process.close()
+		s.openProcess()
+	}
+	for _, w := range s.nodes {
+		if s.burnt(w.fuse, w.name) && (s.benign || s.random.IntN(3) > 0) {
+			w.kill()
+			w.open(s.connection())
+		}
+	}
+	for _, p := range slices.Clone(s.pods) {
+		if p.err != nil && !p.node.fuse.burnt() {
+			s.stop(p)
+		}
+	}
+	for len(s.absent) > 0 && (s.benign || s.random.IntN(2) == 0) {
+		s.must(s.api.Create(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.absent[0]}}))
+		s.absent = s.absent[1:]
+	}
+}
+
+// podsCome starts pods on several nodes at once.
+func (s *poolSchedule) podsCome() {
+	var coming []*workload
+	for range 1 + s.random.IntN(5) {
+		s.serial++
+		w := s.nodes[s.random.IntN(len(s.nodes))]
+		if w.fuse.burnt() {
+			continue
+		}
+		p := &workload{name: fmt.Sprintf("pod-%d", s.serial), sandbox: fmt.Sprintf("sandbox-%d", s.serial), node: w}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: p.name}, Spec: corev1.PodSpec{NodeName: w.name}}
+		s.must(s.api.Create(s.t.Context(), pod))
+		p.uid = pod.UID
+		coming = append(coming, p)
+		if s.random.IntN(4) == 0 {
+			w.fuse.light(s.random, "PATCH system/peerpods", "PATCH system/peerpods", "PATCH ns/peerpods", "PATCH ns/peerpods", "hand-over", "Serve", "CreateInstance")
+		}
+	}
+	var all sync.WaitGroup
+	done := make(chan struct{})
+	for _, p := range coming {
+		all.Go(func() { p.address, p.err = p.node.start(p.sandbox, p.name) })
+	}
+	go func() { all.Wait(); close(done) }()
+	for running := true; running; {
+		s.pass(50 * time.Millisecond)
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+	}
+	for _, p := range coming {
+		s.pods = append(s.pods, p)
+		s.mu.Lock()
+		if m := s.machines[p.address]; p.err == nil && m != nil {
+			p.instance = m.id
+			s.stats = append(s.stats, fmt.Sprintf("a pod has a VM of the pool: %v", m.pod != ""))
+		}
+		s.mu.Unlock()
+		s.tell("%s on %s: instance %s, %v", p.name, p.node.name, p.instance, p.err)
+		if p.err == nil && p.instance == "" {
+			s.t.Errorf("%s is ready and its VM at %q is gone", p.name, p.address)
+		}
+	}
+}
+
+func (s *poolSchedule) podsGo() {
+	for range 1 + s.random.IntN(3) {
+		if len(s.pods) == 0 {
+			return
+		}
+		if p := s.pods[s.random.IntN(len(s.pods))]; !p.node.fuse.burnt() {
+			s.tell("%s goes", p.name)
+			if s.random.IntN(6) == 0 {
+				p.node.fuse.light(s.random, "DELETE ns/peerpods", "DELETE system/peerpods", "DeleteInstance", "PATCH ns/peerpods")
+			}
+			s.stop(p)
+		}
+	}
+}
+
+func (s *poolSchedule) stop(p *workload) {
+	s.pods = slices.DeleteFunc(s.pods, func(of *workload) bool { return of == p })
+	p.node.end(p.sandbox)
+	s.collectPod(p)
+}
+
+func (s *poolSchedule) collectPod(p *workload) {
+	s.must(client.IgnoreNotFound(s.api.Delete(s.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: p.name}})))
+	s.must(s.api.collect(s.t.Context(), p.uid))
+}
+
+// loseNode takes a node away for good, and with it its pods.
+func (s *poolSchedule) loseNode() {
+	w := s.nodes[0]
+	s.tell("%s is gone for good", w.name)
+	s.burnt(w.fuse, w.name)
+	w.kill()
+	s.nodes = s.nodes[1:]
+	s.absent = slices.DeleteFunc(s.absent, func(name string) bool { return name == w.name })
+	s.must(client.IgnoreNotFound(s.api.Delete(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.name}})))
+	for _, p := range slices.Clone(s.pods) {
+		if p.node == w {
+			s.pods = slices.DeleteFunc(s.pods, func(of *workload) bool { return of == p })
+			s.collectPod(p)
+		}
+	}
+	s.addNode()
+}
+
+// hideNode deletes a Node whose kubelet will make it again: its pods go on.
+func (s *poolSchedule) hideNode() {
+	w := s.nodes[s.random.IntN(len(s.nodes))]
+	if slices.Contains(s.absent, w.name) {
+		return
+	}
+	s.tell("somebody deletes Node %s", w.name)
+	s.absent = append(s.absent, w.name)
+	s.must(s.api.Delete(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.name}}))
+}
+
+func (s *poolSchedule) edit() {
+	pool := s.getPool()
+	if pool == nil || pool.DeletionTimestamp != nil {
+		return
+	}
+	pool.Spec.MinReady, pool.Spec.MaxReady = int32(s.random.IntN(7)), nil
+	if s.random.IntN(2) == 0 {
+		most := pool.Spec.MinReady + int32(s.random.IntN(4))
+		pool.Spec.MaxReady = &most
+	}
+	pool.Spec.InstanceType = []string{"", "", "", "fake.large"}[s.random.IntN(4)]
+	pool.Spec.MaxAge = []*metav1.Duration{nil, {Duration: time.Hour}}[s.random.IntN(2)]
+	s.tell("the pool is to have %d of type %q", pool.Spec.MinReady, pool.Spec.InstanceType)
+	s.must(s.api.Update(s.t.Context(), pool))
+}
+
+func (s *poolSchedule) replacePool() {
+	pool := s.getPool()
+	switch {
+	case pool == nil:
+		s.tell("the pool is made again")
+		s.makePool()
+	case pool.DeletionTimestamp == nil:
+		s.tell("the pool is deleted")
+		s.must(s.api.Delete(s.t.Context(), pool))
+	}
+}
+
+// loseInstance takes a VM away that waits, as a cloud does that needs its machine.
+func (s *poolSchedule) loseInstance() {
+	for _, pp := range s.peerPodsOf(func(pp *v1alpha1.PeerPod) bool { return claims.Waits(pp) }) {
+		s.tell("the cloud takes instance %s back", pp.Spec.InstanceID)
+		s.must(s.cloud.DeleteInstance(s.t.Context(), pp.Spec.InstanceID))
+		return
+	}
+}
+
+func (s *poolSchedule) peerPodsOf(is func(*v1alpha1.PeerPod) bool) (some []*v1alpha1.PeerPod) {
+	var list v1alpha1.PeerPodList
+	s.must(s.api.List(context.Background(), &list))
+	for i := range list.Items {
+		if is(&list.Items[i]) {
+			some = append(some, &list.Items[i])
+		}
+	}
+	return some
+}
+
+func everyPeerPod(*v1alpha1.PeerPod) bool { return true }
+
+func (s *poolSchedule) instances() (list []fake.Resource) {
+	all, err := s.cloud.Leaks()
+	s.must(err)
+	return slices.DeleteFunc(all, func(r fake.Resource) bool { return r.Kind != fake.KindInstance })
+}
+
+// check checks what holds at any time.
+func (s *poolSchedule) check() {
+	s.t.Helper()
+	there, users := map[string]bool{}, map[string]string{}
+	keys := map[string]bool{}
+	for _, pp := range s.peerPodsOf(everyPeerPod) {
+		keys[pp.Spec.SandboxID] = true
+	}
+	patience := s.process.r.options.Grace + 2*s.process.r.options.Period
+	for _, i := range s.instances() {
+		there[i.ID] = true
+		age := min(time.Since(i.Made), time.Since(s.troubled))
+		if !keys[i.Key] && (i.Tags[provider.TagNamespace] == "system" || age > patience) {
+			s.t.Errorf("instance %s of sandbox %s has no PeerPod for %s", i.ID, i.Key, age)
+		}
+	}
+	for _, p := range s.pods {
+		if p.err != nil {
+			continue
+		}
+		if other := users[p.instance]; other != "" {
+			s.t.Errorf("%s and %s have instance %s", p.name, other, p.instance)
+		}
+		users[p.instance] = p.name
+		if !there[p.instance] {
+			s.t.Errorf("%s runs and its instance %s is gone", p.name, p.instance)
+		}
+	}
+}
+
+// settle ends all faults and checks where everything comes to rest.
+func (s *poolSchedule) settle() {
+	s.tell("all faults end")
+	s.mu.Lock()
+	s.benign = true
+	s.mu.Unlock()
+	s.api.refuses.Store(false)
+	s.process.close()
+	s.openProcess()
+	for _, w := range s.nodes {
+		s.burnt(w.fuse, w.name)
+		w.kill()
+		w.open(s.connection())
+	}
+	s.until("the pool and the pods have what they need", s.settled)
+	if s.t.Failed() {
+		return
+	}
+	for _, p := range slices.Clone(s.pods) {
+		s.stop(p)
+	}
+	if pool := s.getPool(); pool != nil && pool.DeletionTimestamp == nil {
+		s.must(s.api.Delete(s.t.Context(), pool))
+	}
+	s.until("nothing is left", func() string {
+		left, err := s.cloud.Leaks()
+		s.must(err)
+		journals := 0
+		for _, w := range s.nodes {
+			entries, _ := os.ReadDir(w.path("pods"))
+			served, _ := os.ReadDir(w.path("relay"))
+			journals += len(entries) + len(served)
+		}
+		if pp := s.peerPodsOf(everyPeerPod); len(pp)+len(left)+journals > 0 || s.getPool() != nil {
+			return fmt.Sprintf("pool %v, %d PeerPods, %d resources, %d of the nodes'", s.getPool() != nil, len(pp), len(left), journals)
+		}
+		return ""
+	})
+}
+
+// until lets time pass until nothing is missing.
+func (s *poolSchedule) until(what string, missing func() string) {
+	for end := time.Now().Add(2 * time.Hour); ; {
+		s.revive()
+		s.pass(10 * time.Second)
+		s.check()
+		why := missing()
+		if why == "" || s.t.Failed() {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Errorf("never: %s: %s", what, why)
+			for _, pp := range s.peerPodsOf(everyPeerPod) {
+				s.tell("PeerPod %s/%s: %s, deleted %v, spec %+v, pool %+v", pp.Namespace, pp.Name, claims.PhaseOf(pp), pp.DeletionTimestamp, pp.Spec, pp.Spec.Pool)
+			}
+			return
+		}
+	}
+}
+
+// settled returns what is not yet as it is to be.
+func (s *poolSchedule) settled() string {
+	own, waiting, used, others := map[string]bool{}, 0, 0, 0
+	for _, pp := range s.peerPodsOf(everyPeerPod) {
+		switch {
+		case pp.DeletionTimestamp != nil:
+			others++
+		case pp.Spec.Pool == nil:
+			own[pp.Spec.SandboxID] = true
+		case pp.Spec.Pool.Claim != nil:
+			used++
+		case claims.Waits(pp):
+			waiting++
+		default:
+			others++
+		}
+	}
+	pooled := 0
+	for _, p := range s.pods {
+		if !own[p.sandbox] {
+			return p.name + " has no PeerPod"
+		}
+		pp, err := s.r.claims.API.Get(s.t.Context(), "ns", claims.Name(p.name, p.sandbox))
+		s.must(err)
+		if pp.Spec.InstanceID != p.instance || claims.PhaseOf(pp) != v1alpha1.PhaseReady {
+			return fmt.Sprintf("the PeerPod of %s, which has %s, is %s with %s", p.name, p.instance, claims.PhaseOf(pp), pp.Spec.InstanceID)
+		}
+		if pp.Spec.PoolVM != "" {
+			pooled++
+		}
+	}
+	want, instances := 0, len(s.instances())
+	if pool := s.getPool(); pool != nil && pool.DeletionTimestamp == nil {
+		want = int(pool.Spec.MinReady)
+		if st := pool.Status; int(st.Ready) != want || st.Starting != 0 || int(st.Claimed) != used {
+			return fmt.Sprintf("the pool's status is %d ready, %d starting, %d claimed, want %d, 0, %d", st.Ready, st.Starting, st.Claimed, want, used)
+		}
+	}
+	if len(own) != len(s.pods) || waiting != want || used != pooled || others != 0 || instances != want+len(s.pods) {
+		return fmt.Sprintf("%d pods, %d of pools, %d wanted in the pool: PeerPods of %d pods, %d wait, %d used, %d others; %d instances",
+			len(s.pods), pooled, want, len(own), waiting, used, others, instances)
+	}
+	return ""
+}
