@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger/outrigger/internal/guest/forwarder"
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/userdata"
+	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/internal/version"
@@ -114,5 +115,5 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	if err := Announce(ctx, chosen); err != nil {
 		logger.Error("cannot report this VM to the platform", "error", err)
 	}
-	return userdata.AwaitPod(ctx, options, forwarder.DefaultListen)
+	return userdata.AwaitPod(ctx, options, ":"+handover.Port)
 }

@@ -75,8 +75,9 @@ type Cluster interface {
 	// TakeVM takes a VM that waits in a pool and fits the sandbox; nil when there is none.
 	// The pod's claim says so then, and nobody else gets that VM.
 	TakeVM(ctx context.Context, rec Record) (*PoolVM, error)
-	// DropVM has the VM deleted that the sandbox took from a pool. Release does so, too.
-	DropVM(ctx context.Context, rec Record) error
+	// DropVM has the VM deleted that the sandbox took from a pool, and tells the pod's owner
+	// why. Release deletes it, too.
+	DropVM(ctx context.Context, rec Record, why error) error
 	// PullSecrets returns the registry credentials of the sandbox's pod, those
 	// that fit into room bytes of a Docker configuration. It reports problems
 	// with the others to the pod's owner.

@@ -7,8 +7,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"strconv"
 
+	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
@@ -51,7 +51,7 @@ func (s *Service) fromPool(ctx context.Context, sb *sandbox, data cloudinit.Clou
 	}
 	if err != nil {
 		s.logger(sb).Warn("a VM of a pool did not take the pod and is given up; one is made", "instance", vm.Instance.ID, "poolvm", vm.Name, "error", err)
-		s.giveUp(ctx, sb)
+		s.giveUp(ctx, sb, err)
 		return false
 	}
 	s.note(sb, "hand-over", began)
@@ -74,7 +74,7 @@ func (s *Service) handOver(ctx context.Context, vm *PoolVM, data cloudinit.Cloud
 		return err
 	}
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &vm.Node, nil }
-	address := net.JoinHostPort(vm.Instance.IPs[0].String(), strconv.Itoa(s.opts.ForwarderPort))
+	address := net.JoinHostPort(vm.Instance.IPs[0].String(), handover.Port)
 	if err := s.opts.HandOver(ctx, address, config, []byte(text)); err != nil {
 		return fmt.Errorf("hand over to the VM at %s: %w", address, withoutSecrets(err, data))
 	}
@@ -83,8 +83,8 @@ func (s *Service) handOver(ctx context.Context, vm *PoolVM, data cloudinit.Cloud
 
 // giveUp lets the cluster delete the sandbox's VM of a pool. If it cannot be asked now, the
 // controller sees that no pod uses the VM.
-func (s *Service) giveUp(ctx context.Context, sb *sandbox) {
-	if err := s.opts.Cluster.DropVM(ctx, sb.snapshot()); err != nil {
+func (s *Service) giveUp(ctx context.Context, sb *sandbox, why error) {
+	if err := s.opts.Cluster.DropVM(ctx, sb.snapshot(), why); err != nil {
 		s.logger(sb).Warn("the controller has to find a VM of a pool that is given up", "error", err)
 	}
 	sb.update(func(rec *Record) { rec.PoolVM = "" })

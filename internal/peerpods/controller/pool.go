@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,7 +33,8 @@ import (
 const poolFinalizer = "confidentialcontainers.org/podvmpool"
 
 const (
-	// surplusAfter is how long after the last claim a pool goes back to minReady.
+	// surplusAfter is how long after the last claim a pool goes back to minReady, and so how
+	// long claims are remembered.
 	surplusAfter = 10 * time.Minute
 	// demandWindow is the least time whose claims say how many VMs are needed.
 	demandWindow = time.Minute
@@ -85,7 +85,7 @@ func (p *Pools) drain(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.
 	}
 	before := pool.DeepCopy()
 	controllerutil.RemoveFinalizer(pool, poolFinalizer)
-	p.vms.attempts.Delete(pool.Name)
+	p.vms.memories.Delete(pool.Name)
 	p.metrics.pools.DeletePartialMatch(prometheus.Labels{"pool": pool.Name})
 	return reconcile.Result{}, p.writer.Patch(ctx, pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
@@ -95,7 +95,12 @@ func (p *Pools) fill(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.R
 	c, err := p.clouds.Get(pool.Spec.CloudProvider)
 	if err != nil {
 		p.vms.failed(pool, "configure", missingProvider{err})
-		return reconcile.Result{RequeueAfter: poolPeriod}, p.writeStatus(ctx, pool, &census{}, "")
+		members, err := p.members(ctx, p.cached, pool)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		template := pool.Status.Template
+		return reconcile.Result{RequeueAfter: poolPeriod}, p.writeStatus(ctx, pool, p.take(pool, members, template), template)
 	}
 	node, err := p.nodeCertificate(ctx)
 	if err != nil {
@@ -116,7 +121,7 @@ func (p *Pools) fill(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.R
 	if count.missing <= 0 {
 		return reconcile.Result{RequeueAfter: poolPeriod}, nil
 	}
-	if wait := p.vms.attempt(pool.Name).pause(p.now()); wait > 0 {
+	if wait := p.vms.memory(pool.Name).pause(p.now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: min(wait, poolPeriod)}, nil
 	}
 	return reconcile.Result{RequeueAfter: poolPeriod}, p.grow(ctx, pool, c, template, node)
@@ -156,70 +161,65 @@ func (p *Pools) members(ctx context.Context, reader client.Reader, pool *v1alpha
 // census is what there is of a pool and what is to be done.
 type census struct {
 	ready, starting, retire []*v1alpha1.PeerPod
-	claimed                 int
-	// hits are the times of the claims, also of VMs whose pods are gone.
-	hits []metav1.MicroTime
+	// aged wait, too, until others do in their place.
+	aged    []*v1alpha1.PeerPod
+	claimed int
+	// lastHit is the time of the last claim.
+	lastHit *metav1.MicroTime
 	// missing is how many VMs are to be made; negative when there are too many.
 	missing int
 }
 
 // take counts a pool's VMs.
 func (p *Pools) take(pool *v1alpha1.PodVMPool, members []*v1alpha1.PeerPod, template string) *census {
-	now, count := p.now(), &census{}
+	now, count, memory := p.now(), &census{lastHit: pool.Status.LastHit}, p.vms.memory(pool.Name)
+	memory.noteClaims(members, pool.Status.LastHit, now)
 	for _, pp := range members {
 		old := pool.Spec.MaxAge != nil && now.Sub(pp.CreationTimestamp.Time) > pool.Spec.MaxAge.Duration
-		if pp.Spec.Pool.Claim != nil {
-			count.hits = append(count.hits, pp.Spec.Pool.Claim.Time)
+		if claim := pp.Spec.Pool.Claim; claim != nil && (count.lastHit == nil || claim.Time.After(count.lastHit.Time)) {
+			count.lastHit = &claim.Time
 		}
 		switch {
 		case pp.DeletionTimestamp != nil:
 		case pp.Spec.Pool.Claim != nil:
 			count.claimed++
-		case pp.Spec.Pool.Template != template, old, claims.PhaseOf(pp) == v1alpha1.PhaseFailed:
+		case pp.Spec.Pool.Template != template, claims.PhaseOf(pp) == v1alpha1.PhaseFailed:
 			count.retire = append(count.retire, pp)
+		case old && claims.Waits(pp):
+			count.aged = append(count.aged, pp)
 		case claims.Waits(pp):
 			count.ready = append(count.ready, pp)
 		default:
 			count.starting = append(count.starting, pp)
 		}
 	}
-	target := demand(pool, count, now)
-	count.missing = target - len(count.ready) - len(count.starting)
-	if surplus := min(-count.missing, len(count.ready)); surplus > 0 && quiet(count.hits, pool, now) {
-		byAge := func(a, b *v1alpha1.PeerPod) int {
-			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-		}
+	count.missing = p.demand(pool, count, now) - len(count.ready) - len(count.starting)
+	quiet := memory.recent(surplusAfter, now) == 0 || len(count.ready) > int(pool.Spec.Most())
+	if surplus := min(-count.missing, len(count.ready)); surplus > 0 && quiet {
 		slices.SortFunc(count.ready, byAge)
 		count.retire = append(count.retire, count.ready[:surplus]...)
 		count.ready = count.ready[surplus:]
 	}
+	slices.SortFunc(count.aged, byAge)
+	replaced := max(0, min(len(count.aged), len(count.aged)+len(count.ready)-int(pool.Spec.MinReady)))
+	count.retire, count.aged = append(count.retire, count.aged[:replaced]...), count.aged[replaced:]
 	return count
+}
+
+func byAge(a, b *v1alpha1.PeerPod) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 // demand returns how many VMs are to wait: minReady, and as many more as pods have come in
 // the time that a VM takes to be ready, so that the next as many find one.
-func demand(pool *v1alpha1.PodVMPool, count *census, now time.Time) int {
+func (p *Pools) demand(pool *v1alpha1.PodVMPool, count *census, now time.Time) int {
 	window := demandWindow
 	for _, pp := range count.ready {
 		if ready := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			window = max(window, ready.LastTransitionTime.Sub(pp.CreationTimestamp.Time))
 		}
 	}
-	recent := 0
-	for _, at := range count.hits {
-		if now.Sub(at.Time) < window {
-			recent++
-		}
-	}
-	return min(int(pool.Spec.MinReady)+recent, int(pool.Spec.Most()))
-}
-
-// quiet reports whether no pod has come for a while, or more wait than may.
-func quiet(hits []metav1.MicroTime, pool *v1alpha1.PodVMPool, now time.Time) bool {
-	if pool.Status.Ready > pool.Spec.Most() {
-		return true
-	}
-	return !slices.ContainsFunc(hits, func(at metav1.MicroTime) bool { return now.Sub(at.Time) < surplusAfter })
+	return min(int(pool.Spec.MinReady)+p.vms.memory(pool.Name).recent(window, now), int(pool.Spec.Most()))
 }
 
 // retire deletes PeerPods of VMs that wait. One that a pod takes at the same time stays.
@@ -251,15 +251,11 @@ func (p *Pools) writeStatus(ctx context.Context, pool *v1alpha1.PodVMPool, count
 	before := pool.DeepCopy()
 	s := &pool.Status
 	s.ObservedGeneration, s.Template = pool.Generation, template
-	s.Ready, s.Starting, s.Claimed = int32(len(count.ready)), int32(len(count.starting)), int32(count.claimed)
-	slices.SortFunc(count.hits, func(a, b metav1.MicroTime) int { return a.Compare(b.Time) })
-	for _, at := range count.hits {
-		if s.LastHit == nil || at.After(s.LastHit.Time) {
-			s.LastHit = &at
-			s.Hits++
-		}
-	}
-	s.LastError = p.vms.attempt(pool.Name).lastError()
+	s.Ready, s.Starting, s.Claimed = int32(len(count.ready)+len(count.aged)), int32(len(count.starting)), int32(count.claimed)
+	hits, counted := p.vms.memory(pool.Name).hits()
+	s.Hits += hits
+	s.LastHit = count.lastHit
+	s.LastError = p.vms.memory(pool.Name).lastError()
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: claims.ReasonReady, ObservedGeneration: pool.Generation}
 	if s.Ready < pool.Spec.MinReady {
 		ready.Status, ready.Reason = metav1.ConditionFalse, claims.ReasonNotReady
@@ -273,7 +269,11 @@ func (p *Pools) writeStatus(ctx context.Context, pool *v1alpha1.PodVMPool, count
 	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
 		return nil
 	}
-	return p.writer.Status().Patch(ctx, pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err := p.writer.Status().Patch(ctx, pool, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err == nil {
+		counted()
+	}
+	return err
 }
 
 // nodeCertificate returns the certificate with which the nodes of this cluster prove to
@@ -304,61 +304,4 @@ func (p *Pools) nodeCertificate(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("write Secret %s: %w", key, err)
 	}
 	return bundle.ClientCertPEM, nil
-}
-
-// attempt is what this process knows of the last VMs of a pool.
-type attempt struct {
-	mu       sync.Mutex
-	failures int
-	until    time.Time
-	last     *v1alpha1.Error
-}
-
-// The pause after a VM that could not be made doubles between these: the first where it
-// may go soon, the second where somebody has to do something, as after a quota.
-const (
-	soonPause = 5 * time.Second
-	latePause = time.Minute
-	maxPause  = 15 * time.Minute
-)
-
-func (a *attempt) pause(now time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.until.Sub(now)
-}
-
-func (a *attempt) lastError() *v1alpha1.Error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.last
-}
-
-// note notes an error that may go by itself.
-func (a *attempt) note(step string, err error, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.last = claims.Error(step, err, now)
-}
-
-// fail notes an error. Of VMs that fail together the first lengthens the pause.
-func (a *attempt) fail(step string, err error, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.last = claims.Error(step, err, now)
-	if now.Before(a.until) {
-		return
-	}
-	pause := latePause
-	if class := provider.Class(err); class == provider.ErrUnavailable || class == provider.ErrUnknown {
-		pause = soonPause
-	}
-	a.until = now.Add(min(pause<<min(a.failures, 10), maxPause))
-	a.failures++
-}
-
-func (a *attempt) succeed() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.failures, a.until, a.last = 0, time.Time{}, nil
 }

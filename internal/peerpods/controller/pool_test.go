@@ -416,3 +416,65 @@ func TestUnknownProvider(t *testing.T) {
 		return st.LastError != nil && strings.Contains(st.LastError.Message, "nobody")
 	})
 }
+
+// TestAgedVMsWait: VMs that were made together are not all gone at once.
+func TestAgedVMsWait(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 3, MaxAge: &metav1.Duration{Duration: time.Hour}})
+	s.untilReady(3)
+	old := map[string]bool{}
+	for _, pp := range s.waiting() {
+		old[pp.Name] = true
+	}
+	s.clock.advance(time.Hour + time.Minute)
+	s.until("younger ones wait", func() bool {
+		waiting, left := s.waiting(), 0
+		for _, pp := range waiting {
+			if old[pp.Name] {
+				left++
+			}
+		}
+		if len(waiting) < 3 {
+			t.Fatalf("%d VMs wait", len(waiting))
+		}
+		return left == 0
+	})
+}
+
+// TestClockOfANode: a claim by a clock that is behind has its grace period, and counts.
+func TestClockOfANode(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 2})
+	s.untilReady(2)
+	first, own := s.take("first")
+	s.use(first, own)
+	s.untilReady(2)
+	s.claim("late", "late")
+	of := claims.Claim{Node: "worker", Namespace: "ns", PodName: "late", SandboxID: "late"}
+	taken, err := s.r.claims.Take(t.Context(), s.waiting()[0], of, s.clock.Now().Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.untilReady(2)
+	if _, err := s.get(taken); err != nil || s.pool().Status.Hits != 2 {
+		t.Errorf("%v after %d hits", err, s.pool().Status.Hits)
+	}
+	s.clock.advance(claimGrace)
+	s.until("the VM is gone", func() bool { _, err := s.get(taken); return err != nil })
+}
+
+// TestShortPods: pods that are gone by now count for the demand as others do.
+func TestShortPods(t *testing.T) {
+	most := int32(4)
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 1, MaxReady: &most})
+	s.untilReady(1)
+	for i := range 5 {
+		taken, own := s.take(fmt.Sprintf("job-%d", i))
+		s.delete(s.use(taken, own))
+		s.delete(taken)
+		s.until("one waits", func() bool { return len(s.waiting()) > 0 })
+	}
+	s.untilReady(4)
+	s.clock.advance(surplusAfter / 2)
+	s.untilReady(4)
+	s.clock.advance(surplusAfter)
+	s.untilReady(1)
+}

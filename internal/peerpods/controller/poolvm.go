@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -35,8 +34,6 @@ const (
 	probeTimeout = 5 * time.Second
 	// claimGrace is how long a claim may be without the pod's own word for it.
 	claimGrace = 2 * time.Minute
-	// defaultForwarderPort is that of the adaptor's flag -forwarder-port.
-	defaultForwarderPort = "15150"
 )
 
 // PoolVMs brings one VM of a pool from its PeerPod to where it waits, and removes it when
@@ -47,7 +44,8 @@ type PoolVMs struct {
 	probe func(ctx context.Context, address string, config *tls.Config) error
 
 	bundles  sync.Map // *podtls.Bundle by name of the PeerPod, until the VM is made
-	attempts sync.Map // *attempt by name of the pool
+	memories sync.Map // *memory by name of the pool
+	taken    sync.Map // time.Time by name of the PeerPod: when this process saw the claim
 }
 
 func newPools(r *Reconciler) *Pools {
@@ -57,14 +55,14 @@ func newPools(r *Reconciler) *Pools {
 	return &Pools{Reconciler: r, vms: &PoolVMs{Reconciler: r, probe: probe}}
 }
 
-func (p *PoolVMs) attempt(pool string) *attempt {
-	a, _ := p.attempts.LoadOrStore(pool, &attempt{})
-	return a.(*attempt)
+func (p *PoolVMs) memory(pool string) *memory {
+	m, _ := p.memories.LoadOrStore(pool, &memory{claims: map[string]time.Time{}})
+	return m.(*memory)
 }
 
 // failed notes why a VM of the pool could not be made.
 func (p *PoolVMs) failed(pool *v1alpha1.PodVMPool, step string, err error) {
-	p.attempt(pool.Name).fail(step, err, p.now())
+	p.memory(pool.Name).fail(step, err, p.now())
 	about := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodVMPool", Name: pool.Name, UID: pool.UID}
 	p.events.Emit(about, nil, corev1.EventTypeWarning, claims.Reason(err), "Fill", err.Error()+"; "+claims.Hint(err))
 }
@@ -101,6 +99,7 @@ func (p *PoolVMs) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	switch {
 	case pp.DeletionTimestamp != nil || pp.Spec.Pool == nil:
 		p.bundles.Delete(pp.Name)
+		p.taken.Delete(pp.Name)
 		return reconcile.Result{}, nil
 	case pp.Spec.Pool.Claim != nil:
 		return ignoreStale(p.inUse(ctx, pp))
@@ -178,12 +177,12 @@ func (p *PoolVMs) await(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alp
 	age := p.now().Sub(pp.CreationTimestamp.Time)
 	err := p.ask(ctx, pp)
 	if err == nil {
-		p.attempt(pool.Name).succeed()
+		p.memory(pool.Name).succeed()
 		_, err = p.claims.Update(ctx, pp, claims.Ready)
 		return reconcile.Result{}, err
 	}
 	if age > slowBoot {
-		p.attempt(pool.Name).note("boot", fmt.Errorf("VM %s does not answer yet: %w", pp.Spec.InstanceID, err), p.now())
+		p.memory(pool.Name).note("boot", fmt.Errorf("VM %s does not answer yet: %w", pp.Spec.InstanceID, err), p.now())
 	}
 	if age > bootLimit {
 		p.failed(pool, "boot", fmt.Errorf("VM %s does not wait for a pod after %s: %w", pp.Spec.InstanceID, age.Round(time.Second), err))
@@ -207,16 +206,7 @@ func (p *PoolVMs) ask(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return p.probe(ctx, net.JoinHostPort(pp.Status.Instance.Addresses[0], p.forwarderPort()), config)
-}
-
-// forwarderPort is the one that the adaptors have, too.
-func (p *PoolVMs) forwarderPort() string {
-	port := p.clouds.Setting("FORWARDER_PORT")
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return defaultForwarderPort // the adaptors refuse it
-	}
-	return port
+	return p.probe(ctx, net.JoinHostPort(pp.Status.Instance.Addresses[0], handover.Port), config)
 }
 
 // inUse deletes the PeerPod of a VM that a pod has taken when that pod's own is gone, or
@@ -227,7 +217,8 @@ func (p *PoolVMs) inUse(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if wait := claimGrace - p.now().Sub(claim.Time.Time); used || wait > 0 {
+	seen, _ := p.taken.LoadOrStore(pp.Name, p.now()) // the time in the claim is by the clock of a node
+	if wait := claimGrace - p.now().Sub(seen.(time.Time)); used || wait > 0 {
 		return reconcile.Result{RequeueAfter: max(min(wait, claimGrace), time.Minute)}, nil
 	}
 	p.log.Info("the pod that had taken a VM of a pool is gone", "pool", pp.Spec.Pool.Name, "instance", pp.Spec.InstanceID, "namespace", claim.Namespace, "peerpod", claim.Name)

@@ -45,6 +45,9 @@ const (
 	maxAnswer = 4 << 10
 )
 
+// Port is the TCP port on which a VM waits, that of the image's forwarder.
+const Port = "15150"
+
 // Send hands the VM at address to the pod whose user-data is document, or with an
 // empty document returns nil if the VM waits for one. It takes at most 30 seconds.
 // config is that of the node's end, see podtls.ClientConfig.

@@ -114,7 +114,11 @@ func (r *recorder) observe(change adaptor.Change) {
 	switch change.Kind {
 	case adaptor.ChangeDone:
 		if change.Step == "create-instance" {
-			r.emit(&rec, normal, claims.ReasonInstanceCreated, fmt.Sprintf("%s made instance %s (%s) in %s", r.cluster.opts.Provider, rec.InstanceName, about(&rec), rounded(change.Took)))
+			text := fmt.Sprintf("%s made instance %s (%s) in %s", r.cluster.opts.Provider, rec.InstanceName, about(&rec), rounded(change.Took))
+			if rec.PoolVM != "" {
+				text = fmt.Sprintf("took VM %s (%s) of a pool in %s", rec.PoolVM, about(&rec), rounded(change.Took))
+			}
+			r.emit(&rec, normal, claims.ReasonInstanceCreated, text)
 		}
 	case adaptor.ChangeStarted:
 		if change.Err == nil {

@@ -33,6 +33,9 @@ const largest = 2
 // reasonPoolEmpty: a pool fits the pod and no VM waits in it.
 const reasonPoolEmpty = "PoolEmpty"
 
+// reasonVMGivenUp: a VM of a pool did not take the pod.
+const reasonVMGivenUp = "PoolVMGivenUp"
+
 // pools is what this node knows of the pools.
 type pools struct {
 	mu     sync.Mutex
@@ -155,7 +158,7 @@ func (c *Cluster) takeOf(ctx context.Context, pool *v1alpha1.PodVMPool, rec *ada
 	of := claimOf(rec, &c.opts)
 	for _, i := range rand.Perm(len(members)) {
 		pp := &members[i]
-		if !claims.Waits(pp) || pp.Spec.Pool.Template != pool.Status.Template {
+		if !claims.Waits(pp) || pp.Spec.Pool.Template != pool.Status.Template || provider.Canonical(pp.Spec.CloudProvider) != c.opts.Provider {
 			continue
 		}
 		taken, err := c.claims.peerPods.Take(ctx, pp, of, c.opts.Now())
@@ -230,7 +233,8 @@ func (c *tracker) tookFrom(ctx context.Context, id, poolVM string) error {
 }
 
 // DropVM implements [adaptor.Cluster].
-func (c *Cluster) DropVM(ctx context.Context, rec adaptor.Record) error {
+func (c *Cluster) DropVM(ctx context.Context, rec adaptor.Record, why error) error {
+	c.events.warn(&rec, reasonVMGivenUp, "VM "+rec.PoolVM+" of a pool did not take the pod, another one is made: "+claims.Cut(why.Error(), maxMessage/2))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	return c.noteReachable(c.claims.dropVM(ctx, &rec))

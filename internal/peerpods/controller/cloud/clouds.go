@@ -173,9 +173,6 @@ func (c *Clouds) Get(name string) (*Cloud, error) {
 	return e.cloud, nil
 }
 
-// Setting returns one key of the settings; empty when it is not there.
-func (c *Clouds) Setting(key string) string { return c.current().Get(key) }
-
 func (c *Clouds) current() Settings {
 	c.mu.Lock()
 	defer c.mu.Unlock()

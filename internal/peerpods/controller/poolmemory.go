@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// memory is what this process remembers of a pool: what else would be gone with a
+// PeerPod. A new process does without.
+type memory struct {
+	mu sync.Mutex
+
+	// failures is how many VMs in a row could not be made, until when no other is tried.
+	failures int
+	until    time.Time
+	last     *v1alpha1.Error
+
+	// claims are when this process saw VMs taken, by name of the PeerPod: the time that
+	// stands in a claim is by the clock of a node.
+	claims map[string]time.Time
+	// begun says that claims of an earlier process are known by now.
+	begun bool
+	// uncounted is how many claims the status does not count yet.
+	uncounted int64
+}
+
+// noteClaims notes when the VMs of a pool were taken. Of the claims that it sees first, those
+// up to lastHit are counted already, by an earlier process.
+func (m *memory) noteClaims(members []*v1alpha1.PeerPod, lastHit *metav1.MicroTime, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	there := map[string]bool{}
+	for _, pp := range members {
+		there[pp.Name] = true
+		claim := pp.Spec.Pool.Claim
+		if _, known := m.claims[pp.Name]; known || claim == nil {
+			continue
+		}
+		m.claims[pp.Name] = now
+		if !m.begun && lastHit != nil && !claim.Time.After(lastHit.Time) {
+			m.claims[pp.Name] = claim.Time.Time
+		} else {
+			m.uncounted++
+		}
+	}
+	m.begun = true
+	maps.DeleteFunc(m.claims, func(name string, seen time.Time) bool { return !there[name] && now.Sub(seen) > surplusAfter })
+}
+
+// recent returns how many VMs were taken within that time.
+func (m *memory) recent(within time.Duration, now time.Time) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, seen := range m.claims {
+		if now.Sub(seen) < within {
+			n++
+		}
+	}
+	return n
+}
+
+// hits returns how many claims the status does not count yet, and what to call once it does.
+func (m *memory) hits() (n int64, counted func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n = m.uncounted
+	return n, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.uncounted -= n
+	}
+}
+
+// The pause after a VM that could not be made doubles between these: the first where it
+// may go soon, the second where somebody has to do something, as after a quota.
+const (
+	soonPause = 5 * time.Second
+	latePause = time.Minute
+	maxPause  = 15 * time.Minute
+)
+
+func (m *memory) pause(now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.until.Sub(now)
+}
+
+func (m *memory) lastError() *v1alpha1.Error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}
+
+// note notes an error that may go by itself.
+func (m *memory) note(step string, err error, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = claims.Error(step, err, now)
+}
+
+// fail notes an error. Of VMs that fail together the first lengthens the pause.
+func (m *memory) fail(step string, err error, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = claims.Error(step, err, now)
+	if now.Before(m.until) {
+		return
+	}
+	pause := latePause
+	if class := provider.Class(err); class == provider.ErrUnavailable || class == provider.ErrUnknown {
+		pause = soonPause
+	}
+	m.until = now.Add(min(pause<<min(m.failures, 10), maxPause))
+	m.failures++
+}
+
+func (m *memory) succeed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failures, m.until, m.last = 0, time.Time{}, nil
+}
