@@ -93,7 +93,8 @@ func TestNodes(t *testing.T) {
 		{"a control plane of three", f.three},
 		{"delete", f.delete},
 	} {
-		if !t.Run(step.name, step.run) {
+		t.Log(step.name) // no test of its own: alone it could not be run again
+		if step.run(t); t.Failed() {
 			t.FailNow()
 		}
 	}
@@ -294,7 +295,8 @@ func (f *fleet) restart(t *testing.T) {
 // the bootstrap provider hands them.
 func (f *fleet) three(t *testing.T) {
 	if os.Getenv("OUTRIGGER_CAPI_CONTROL_PLANES") == "" {
-		t.Skip("it takes a gigabyte of memory and some minutes more: set OUTRIGGER_CAPI_CONTROL_PLANES=1")
+		t.Log("left out: it takes a gigabyte of memory and some minutes more: set OUTRIGGER_CAPI_CONTROL_PLANES=1")
+		return
 	}
 	f.controlPlanes, f.began = 3, time.Now()
 	f.m.Kubectl(t, "patch", "kubeadmcontrolplane", nodesWork+"-control-plane", "--type=merge", "-p", `{"spec":{"replicas":3}}`)
