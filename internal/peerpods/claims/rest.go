@@ -83,9 +83,9 @@ func (r *REST) Pools(ctx context.Context) ([]v1alpha1.PodVMPool, error) {
 	return list.Items, err
 }
 
-// OfPool lists the PeerPods of the VMs of one pool.
+// OfPool lists the PeerPods of the VMs of one pool that no pod has taken.
 func (r *REST) OfPool(ctx context.Context, namespace, pool string) ([]v1alpha1.PeerPod, error) {
-	options := metav1.ListOptions{LabelSelector: LabelPool + "=" + pool}
+	options := metav1.ListOptions{LabelSelector: LabelPool + "=" + pool, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", "").String()}
 	var list v1alpha1.PeerPodList
 	err := r.client.Get().Namespace(namespace).Resource(v1alpha1.Resource).VersionedParams(&options, r.params).Do(ctx).Into(&list)
 	return list.Items, err

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,6 +48,7 @@ func newAPIServer() *apiServer {
 	a := &apiServer{}
 	a.WithWatch = fakeclient.NewClientBuilder().WithScheme(Scheme()).WithStatusSubresource(&v1alpha1.PeerPod{}, &v1alpha1.PodVMPool{}).
 		WithIndex(&v1alpha1.PeerPod{}, indexPod, func(o client.Object) []string { return []string{string(claims.PodUID(o.(*v1alpha1.PeerPod)))} }).
+		WithIndex(&v1alpha1.PeerPod{}, indexNode, func(o client.Object) []string { return []string{o.(*v1alpha1.PeerPod).Spec.NodeName} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 				o.SetCreationTimestamp(metav1.Now())
@@ -165,7 +168,7 @@ func (a *apiServer) answer(r *http.Request, body []byte) (any, error) {
 		return json.RawMessage(body), nil
 	}
 	if r.Method == http.MethodGet && t.name == "" {
-		return a.list(ctx, t, r.URL.Query().Get("labelSelector"))
+		return a.list(ctx, t, r.URL.Query())
 	}
 	object := map[string]client.Object{v1alpha1.Resource: &v1alpha1.PeerPod{}, "pods": &corev1.Pod{}, "secrets": &corev1.Secret{}}[t.resource]
 	if object == nil {
@@ -198,14 +201,15 @@ func (a *apiServer) patch(ctx context.Context, o client.Object, subresource stri
 	return a.SubResource(subresource).Patch(ctx, o, p)
 }
 
-func (a *apiServer) list(ctx context.Context, t target, selector string) (any, error) {
-	of, err := labels.Parse(selector)
-	if err != nil {
+func (a *apiServer) list(ctx context.Context, t target, query url.Values) (any, error) {
+	byLabel, bad := labels.Parse(query.Get("labelSelector"))
+	byField, err := fields.ParseSelector(query.Get("fieldSelector"))
+	if err = errors.Join(bad, err); err != nil {
 		return nil, err
 	}
 	var list client.ObjectList = &v1alpha1.PeerPodList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PeerPodList"}}
 	if t.resource == v1alpha1.PoolResource {
 		list = &v1alpha1.PodVMPoolList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodVMPoolList"}}
 	}
-	return list, a.List(ctx, list, client.InNamespace(t.namespace), client.MatchingLabelsSelector{Selector: of})
+	return list, a.List(ctx, list, client.InNamespace(t.namespace), client.MatchingLabelsSelector{Selector: byLabel}, client.MatchingFieldsSelector{Selector: byField})
 }

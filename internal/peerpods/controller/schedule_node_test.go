@@ -33,7 +33,7 @@ type worker struct {
 	api  *apiServer
 	lag  func()
 	// handOver is what VMs do with a document.
-	handOver func(address string, document []byte) error
+	handOver func(address, server string, document []byte) error
 
 	fuse    *fuse
 	conn    *fake.Cloud
@@ -48,7 +48,7 @@ type worker struct {
 
 func (w *worker) path(name string) string { return filepath.Join(w.dir, name) }
 
-func newWorker(t testing.TB, name string, api *apiServer, lag func(), handOver func(string, []byte) error) *worker {
+func newWorker(t testing.TB, name string, api *apiServer, lag func(), handOver func(string, string, []byte) error) *worker {
 	dir, err := os.MkdirTemp("/tmp", "osc")
 	if err != nil {
 		t.Fatal(err)
@@ -82,8 +82,8 @@ func (w *worker) open(conn *fake.Cloud) {
 		Network: &adaptortest.Network{Dir: w.path("network")}, Relay: mortalRelay{&adaptortest.Relay{Dir: w.path("relay")}, w, fuse},
 		VNIs: &adaptortest.VNIs{Min: 1}, MinVNI: 1, TLS: adaptor.TLS{Issue: adaptortest.Issue}, PodsDir: w.path("pods"),
 		ClusterID: "c1", NodeName: w.name, Log: log, Hook: func(p adaptor.Point) { fuse.step(p.String()) },
-		HandOver: func(_ context.Context, address string, _ *tls.Config, document []byte) error {
-			return fuse.around("hand-over", func() error { w.lag(); return w.handOver(address, document) })
+		HandOver: func(_ context.Context, address string, c *tls.Config, document []byte) error {
+			return fuse.around("hand-over", func() error { w.lag(); return w.handOver(address, c.ServerName, document) })
 		},
 	})
 	if err != nil {

@@ -175,7 +175,7 @@ type process struct {
 	failures int // sweeps that failed in a row
 }
 
-func newProcess(api *apiServer, conn *fake.Cloud, random *rand.Rand, lag func(), probe func(string) error) *process {
+func newProcess(api *apiServer, conn *fake.Cloud, random *rand.Rand, lag func(), probe func(address, server string) error) *process {
 	p := &process{api: api, random: random, lag: lag, conn: conn, fuse: &fuse{left: -1}, seen: map[string]string{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
 	o := Options{Namespace: "system", Cluster: "c1", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), PoolStarting: 3}
@@ -197,7 +197,7 @@ func newProcess(api *apiServer, conn *fake.Cloud, random *rand.Rand, lag func(),
 	p.r.waiters.start(p.queue)
 	p.sweeper = &Sweeper{Reconciler: p.r}
 	p.pools = newPools(p.r)
-	p.pools.vms.probe = func(_ context.Context, address string, _ *tls.Config) error { return probe(address) }
+	p.pools.vms.probe = func(_ context.Context, address string, c *tls.Config) error { return probe(address, c.ServerName) }
 	new := func(r reconcile.Reconciler) *loop { return &loop{r.Reconcile, map[reconcile.Request]time.Time{}} }
 	p.keep, p.vms, p.pool = new(p.r), new(p.pools.vms), new(p.pools)
 	return p

@@ -235,7 +235,9 @@ func (s *poolSchedule) halt(_ context.Context, i provider.Instance) error {
 	return nil
 }
 
-func (s *poolSchedule) at(address string) (*machine, error) {
+// dial returns the VM at an address if it has the certificate that the caller wants. An
+// address may be another VM's by now.
+func (s *poolSchedule) dial(address, server string) (*machine, error) {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
 	}
@@ -243,13 +245,16 @@ func (s *poolSchedule) at(address string) (*machine, error) {
 	if m == nil || time.Since(m.born) < m.slow {
 		return nil, fmt.Errorf("dial %s: no route to host", address)
 	}
+	if claims.Name("small", m.key) != server {
+		return nil, fmt.Errorf("the VM at %s is not %s", address, server)
+	}
 	return m, nil
 }
 
-func (s *poolSchedule) probe(address string) error {
+func (s *poolSchedule) probe(address, server string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, err := s.at(address)
+	m, err := s.dial(address, server)
 	if err == nil && m.pod != "" {
 		err = fmt.Errorf("%s has pod %s", m.id, m.pod)
 	}
@@ -258,10 +263,10 @@ func (s *poolSchedule) probe(address string) error {
 
 var podNameIn = regexp.MustCompile(`"pod-name": "([^"]+)"`)
 
-func (s *poolSchedule) handOver(address string, document []byte) error {
+func (s *poolSchedule) handOver(address, server string, document []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, err := s.at(address)
+	m, err := s.dial(address, server)
 	if err != nil {
 		return err
 	}

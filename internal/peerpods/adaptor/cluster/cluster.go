@@ -108,7 +108,7 @@ func New(opts Options) (*Cluster, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: opts}
+	c := &Cluster{opts: opts, pools: pools{waiting: map[string]candidates{}}}
 	var err error
 	if c.api, err = newAPI(opts.Config); err != nil {
 		return nil, fmt.Errorf("API server: %w", err)

@@ -119,8 +119,10 @@ func (f *fakeAPI) list(path, selector, labels string) []any {
 		if !strings.Contains(key, resource) || strings.Contains(path, "/namespaces/") && !strings.HasPrefix(key, path+"/") {
 			continue
 		}
-		if want, ok := strings.CutPrefix(selector, "spec.nodeName="); ok && object["spec"].(map[string]any)["nodeName"] != want {
-			continue
+		if want, ok := strings.CutPrefix(selector, "spec.nodeName="); ok {
+			if have, _ := object["spec"].(map[string]any)["nodeName"].(string); have != want {
+				continue
+			}
 		}
 		if key, want, ok := strings.Cut(labels, "="); ok {
 			if have, _ := object["metadata"].(map[string]any)["labels"].(map[string]any); have[key] != want {

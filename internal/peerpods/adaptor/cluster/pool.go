@@ -36,13 +36,25 @@ const reasonPoolEmpty = "PoolEmpty"
 // reasonVMGivenUp: a VM of a pool did not take the pod.
 const reasonVMGivenUp = "PoolVMGivenUp"
 
+// mostMisses is after how many candidates that others had the VMs are listed again.
+const mostMisses = 2
+
 // pools is what this node knows of the pools.
 type pools struct {
-	mu     sync.Mutex
-	read   time.Time
-	list   []v1alpha1.PodVMPool
-	node   tls.Certificate
-	failed error
+	mu      sync.Mutex
+	read    time.Time
+	list    []v1alpha1.PodVMPool
+	node    tls.Certificate
+	failed  error
+	waiting map[string]candidates // by name of the pool
+}
+
+// candidates are VMs of a pool that waited when they were listed.
+type candidates struct {
+	list     []*v1alpha1.PeerPod
+	template string
+	read     time.Time
+	misses   int
 }
 
 // TakeVM implements [adaptor.Cluster].
@@ -148,29 +160,61 @@ func fits(pool *v1alpha1.PodVMPoolSpec, want *provider.InstanceTypeSpec) bool {
 	return enough(want.VCPUs, pool.VCPUs) && enough(want.Memory, pool.MemoryMiB)
 }
 
-// takeOf takes a VM of one pool; nil when none waits. Nodes try them in an order of their
-// own, so that few try the same.
+// takeOf takes a VM of one pool; nil when none waits.
 func (c *Cluster) takeOf(ctx context.Context, pool *v1alpha1.PodVMPool, rec *adaptor.Record) (*adaptor.PoolVM, error) {
-	members, err := c.claims.api.OfPool(ctx, c.opts.Namespace, pool.Name)
-	if err != nil {
-		return nil, fmt.Errorf("list the VMs of pool %s: %w", pool.Name, err)
-	}
 	of := claimOf(rec, &c.opts)
-	for _, i := range rand.Perm(len(members)) {
-		pp := &members[i]
-		if !claims.Waits(pp) || pp.Spec.Pool.Template != pool.Status.Template || provider.Canonical(pp.Spec.CloudProvider) != c.opts.Provider {
-			continue
+	for {
+		pp, err := c.pools.candidate(ctx, c, pool)
+		if pp == nil || err != nil {
+			return nil, err
 		}
 		taken, err := c.claims.peerPods.Take(ctx, pp, of, c.opts.Now())
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
-			continue // somebody else has it, or it is being deleted
+			c.pools.missed(pool) // somebody else has it, or it is being deleted
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("take a VM of pool %s: %w", pool.Name, err)
 		}
 		return c.taken(ctx, taken, rec)
 	}
-	return nil, nil
+}
+
+// candidate returns a VM of the pool that waited when it was listed and that no other pod
+// of this node tries; nil when there is none. Pods that come together share a list: to
+// list for each of them takes longer than all the rest. Nodes try the VMs in an order of
+// their own, so that few try the same.
+func (p *pools) candidate(ctx context.Context, c *Cluster, pool *v1alpha1.PodVMPool) (*v1alpha1.PeerPod, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := p.waiting[pool.Name]
+	if now := c.opts.Now(); len(of.list) == 0 || of.template != pool.Status.Template || of.misses >= mostMisses || now.Sub(of.read) >= poolsAge {
+		list, err := c.claims.api.OfPool(ctx, c.opts.Namespace, pool.Name)
+		if err != nil {
+			return nil, fmt.Errorf("list the VMs of pool %s: %w", pool.Name, err)
+		}
+		of = candidates{read: now, template: pool.Status.Template}
+		for _, i := range rand.Perm(len(list)) {
+			if pp := &list[i]; claims.Waits(pp) && pp.Spec.Pool.Template == of.template && provider.Canonical(pp.Spec.CloudProvider) == c.opts.Provider {
+				of.list = append(of.list, pp)
+			}
+		}
+	}
+	var first *v1alpha1.PeerPod
+	if len(of.list) > 0 {
+		first, of.list = of.list[0], of.list[1:]
+	}
+	p.waiting[pool.Name] = of
+	return first, nil
+}
+
+// missed notes that a candidate of the pool could not be taken.
+func (p *pools) missed(pool *v1alpha1.PodVMPool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := p.waiting[pool.Name]
+	of.misses++
+	p.waiting[pool.Name] = of
 }
 
 // taken writes into the pod's PeerPod which VM it has. Without that the controller would
