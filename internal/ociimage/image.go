@@ -24,8 +24,6 @@ type Options struct {
 	User string
 	// Architecture is Go's name of it.
 	Architecture string
-	// Labels are annotations of the image's configuration.
-	Labels map[string]string
 }
 
 // searchPath is where programs are found; Debian's QEMU is in /usr/bin.
@@ -53,6 +51,6 @@ func Pack(f Files, o Options) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created, config.History = "linux", o.Architecture, v1.Time{Time: epoch}, nil
-	config.Config = v1.Config{Entrypoint: o.Entrypoint, User: o.User, WorkingDir: "/", Env: []string{searchPath}, Labels: o.Labels}
+	config.Config = v1.Config{Entrypoint: o.Entrypoint, User: o.User, WorkingDir: "/", Env: []string{searchPath}}
 	return mutate.ConfigFile(image, config)
 }

@@ -26,7 +26,6 @@ import (
 type Backend struct {
 	cfg    Config
 	engine *client.Client
-	log    *slog.Logger
 	// locks are taken by the key of a cluster while something is given one of
 	// its addresses, or its load balancer is changed.
 	locks keylock.Locks
@@ -58,7 +57,7 @@ func New(cfg Config, log *slog.Logger) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{cfg: cfg, engine: engine, log: log, tasks: newTasks(), nodeAgent: own}, nil
+	return &Backend{cfg: cfg, engine: engine, tasks: newTasks(), nodeAgent: own}, nil
 }
 
 // Close ends what goes on in the background, and connections.
