@@ -5,8 +5,11 @@
 package dockerengine
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"path/filepath"
 	"regexp"
@@ -34,6 +37,47 @@ func Options(host, apiVersion string, tls bool, certs string) []client.Opt {
 		list = append(list, client.WithTLSClientConfig(file("ca.pem"), file("cert.pem"), file("key.pem")), client.WithScheme("https"))
 	}
 	return list
+}
+
+// File is what [CopyIn] writes into a container: a folder when its name ends with a
+// slash, else Data, or what Content has, of Size bytes.
+type File struct {
+	Name string
+	Mode int64
+	Data []byte
+
+	Content io.Reader
+	Size    int64
+}
+
+// CopyIn writes files of a container, which may or may not run. Each is complete
+// before the next begins.
+func CopyIn(ctx context.Context, engine *client.Client, id string, files ...File) error {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(pack(w, files)) }()
+	_, err := engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
+	r.CloseWithError(errors.New("the engine closed the request")) // ends the writer, however the request has ended
+	return err
+}
+
+func pack(to io.Writer, files []File) error {
+	w := tar.NewWriter(to)
+	for _, f := range files {
+		if f.Content == nil {
+			f.Content, f.Size = bytes.NewReader(f.Data), int64(len(f.Data))
+		}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(f.Name, "/"), Mode: f.Mode, Size: f.Size}
+		if strings.HasSuffix(f.Name, "/") {
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(w, f.Content); err != nil {
+			return err
+		}
+	}
+	return w.Close()
 }
 
 // Class returns the class of an error of the engine or of the way to it.

@@ -4,7 +4,6 @@ package docker
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -153,36 +152,9 @@ func (b *Backend) removeVolume(ctx context.Context, name string) error {
 	return fmt.Errorf("remove volume %s: %w", name, err)
 }
 
-// entry is a file that is copied into a container; a name that ends with a
-// slash is a folder.
-type entry struct {
-	name string
-	data []byte
-	mode int64
-}
-
-// copyIn writes files of a container, which may or may not run. Each entry is
-// complete before the next begins.
-func (b *Backend) copyIn(ctx context.Context, id string, list ...entry) error {
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	for _, e := range list {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(e.name, "/"), Mode: e.mode, Size: int64(len(e.data))}
-		if strings.HasSuffix(e.name, "/") {
-			h.Typeflag = tar.TypeDir
-		}
-		if err := w.WriteHeader(h); err != nil {
-			return err
-		}
-		if _, err := w.Write(e.data); err != nil {
-			return err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	_, err := b.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: &archive})
-	if err != nil {
+// copyIn writes files of a container.
+func (b *Backend) copyIn(ctx context.Context, id string, files ...dockerengine.File) error {
+	if err := dockerengine.CopyIn(ctx, b.engine, id, files...); err != nil {
 		return fmt.Errorf("copy files into the container: %w", err)
 	}
 	return nil
