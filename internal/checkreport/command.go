@@ -5,8 +5,11 @@ package checkreport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,20 +47,68 @@ func Exit(name string, err error, stderr io.Writer) int {
 	return program.Exit(name, stderr, err)
 }
 
-// Choose returns the checks whose names match --run.
-func Choose[C any](command, run string, checks []C, name func(C) string) ([]C, error) {
-	pattern, err := regexp.Compile(run)
+// Kit are checks to choose from, and the flags that the command lines have in common.
+type Kit[C any] struct {
+	Checks []C
+	// Row is what a list says of a check.
+	Row func(C) Check
+
+	List          bool
+	Run           string
+	Format, JUnit string
+	Timeout       time.Duration
+}
+
+// Bind adds the flags to those of a command.
+func (k *Kit[C]) Bind(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&k.List, "list", false, "list the checks, one a line, and check nothing")
+	f.StringVar(&k.Run, "run", "", "only the checks whose names match this regular expression")
+	f.StringVarP(&k.Format, "output", "o", Text, "report on standard output: text or json")
+	f.StringVar(&k.JUnit, "junit", "", "write a JUnit report to this file too")
+	f.DurationVar(&k.Timeout, "timeout", 0, "end of the whole run; what is made until then is deleted (default: none)")
+	cmd.MarkFlagFilename("junit", "xml")
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{Text, JSON}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("run", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		for _, check := range k.Checks {
+			names = append(names, k.Row(check).Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// Choose returns the checks whose names match --run. command has the name of the program.
+func (k *Kit[C]) Choose(command string) ([]C, error) {
+	if k.Format != Text && k.Format != JSON {
+		return nil, program.Usagef("-o %q: want text or json", k.Format)
+	}
+	pattern, err := regexp.Compile(k.Run)
 	if err != nil {
 		return nil, program.Usagef("--run: %w", err)
 	}
-	var chosen []C
-	for _, check := range checks {
-		if pattern.MatchString(name(check)) {
-			chosen = append(chosen, check)
-		}
-	}
+	chosen := slices.DeleteFunc(slices.Clone(k.Checks), func(check C) bool { return !pattern.MatchString(k.Row(check).Name) })
 	if len(chosen) == 0 {
-		return nil, program.Usagef("--run %q matches no check; %s --list has them all", run, command)
+		return nil, program.Usagef("--run %q matches no check; %s --list has them all", k.Run, command)
 	}
 	return chosen, nil
+}
+
+// WriteList is --list.
+func (k *Kit[C]) WriteList(w io.Writer, checks []C) error {
+	var rows []Check
+	width := 0
+	for _, check := range checks {
+		rows = append(rows, k.Row(check))
+		width = max(width, len(k.Row(check).Name))
+	}
+	if k.Format == JSON {
+		return program.WriteJSON(w, rows)
+	}
+	for _, row := range rows {
+		if _, err := fmt.Fprintf(w, "%-*s  %s\n", width, row.Name, row.Contract); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -148,20 +148,3 @@ func (r *Report) document(subject string, results []conformance.Result) Document
 	}
 	return all
 }
-
-// WriteList is --list.
-func WriteList(w io.Writer, format string, checks []Check) error {
-	if format == JSON {
-		return program.WriteJSON(w, checks)
-	}
-	width := 0
-	for _, check := range checks {
-		width = max(width, len(check.Name))
-	}
-	for _, check := range checks {
-		if _, err := fmt.Fprintf(w, "%-*s  %s\n", width, check.Name, check.Contract); err != nil {
-			return err
-		}
-	}
-	return nil
-}

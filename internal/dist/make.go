@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/guest/image"
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // builder carries the state from stage to stage.
@@ -121,8 +122,8 @@ func (b *builder) prepare(ctx context.Context) (err error) {
 	if b.URL == "" {
 		b.URL = "https://" + modulePath + "/releases/download/" + b.source.version
 	}
-	if err := checkReplaceable(b.Output); err != nil {
-		return err
+	if err := wholefile.Replaceable(b.Output, sumsName, "an earlier distribution"); err != nil {
+		return fmt.Errorf("-output: %w", err)
 	}
 	parent := filepath.Dir(filepath.Clean(b.Output))
 	if err := os.MkdirAll(parent, 0o755); err != nil {
@@ -138,21 +139,6 @@ func (b *builder) prepare(ctx context.Context) (err error) {
 		os.RemoveAll(b.work)
 	}
 	return err
-}
-
-// checkReplaceable keeps a mistyped folder from being removed.
-func checkReplaceable(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("-output: %w", err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, sumsName)); err != nil {
-		return fmt.Errorf("-output %s is neither empty nor an earlier distribution: name another folder", dir)
-	}
-	return nil
 }
 
 // publish lets everybody read the folder, whatever the umask, and gives it its

@@ -30,6 +30,8 @@ type Entry struct {
 	Link   string
 	Folder bool
 	Mode   int64
+	// Owner is the user and group of a folder that is not root's.
+	Owner int
 }
 
 // File adds a file in memory.
@@ -103,13 +105,16 @@ func (e Entry) Open() (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// WriteTar writes the tree as root's files of one date. Each name begins with
+// WriteTar writes the tree as files of one date. Each name begins with
 // prefix.
 func (t Tree) WriteTar(w io.Writer, prefix string, date time.Time) error {
 	out := tar.NewWriter(w)
 	for _, dir := range t.Folders() {
-		mode := cmp.Or(t[dir].Mode, 0o755)
-		if err := out.WriteHeader(header(prefix+dir+"/", tar.TypeDir, mode, date)); err != nil {
+		h := header(prefix+dir+"/", tar.TypeDir, cmp.Or(t[dir].Mode, 0o755), date)
+		if owner := t[dir].Owner; owner != 0 {
+			h.Uid, h.Gid, h.Uname, h.Gname = owner, owner, "", ""
+		}
+		if err := out.WriteHeader(h); err != nil {
 			return err
 		}
 	}

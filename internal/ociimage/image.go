@@ -8,6 +8,7 @@ package ociimage
 import (
 	"bytes"
 	"io"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -24,8 +25,6 @@ type Options struct {
 	User string
 	// Architecture is Go's name of it.
 	Architecture string
-	// Labels are annotations of the image's configuration.
-	Labels map[string]string
 }
 
 // searchPath is where programs are found; Debian's QEMU is in /usr/bin.
@@ -37,22 +36,43 @@ func Pack(f Files, o Options) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(content)), nil
-	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching) // its digest is asked for before its bytes
+	return OfArchive(content, o.Architecture, v1.Config{Entrypoint: o.Entrypoint, User: o.User, WorkingDir: "/", Env: []string{searchPath}})
+}
+
+// OfArchive makes an OCI image of one layer, which is a tar archive.
+func OfArchive(content []byte, arch string, config v1.Config) (v1.Image, error) {
+	layer, err := Layer(content, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching) // its digest is asked for before its bytes
 	if err != nil {
 		return nil, err
 	}
-	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	if image, err = mutate.AppendLayers(image, layer); err != nil {
-		return nil, err
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	return Stack(base, arch, epoch, "", config, layer)
+}
+
+// Layer makes a layer of a tar archive.
+func Layer(content []byte, options ...tarball.LayerOption) (v1.Layer, error) {
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }, options...)
+}
+
+// Stack puts layers onto a base that has none. The image's history says who has made
+// each, unless by is empty.
+func Stack(base v1.Image, arch string, created time.Time, by string, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
+	var additions []mutate.Addendum
+	for _, layer := range layers {
+		additions = append(additions, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: created}, CreatedBy: by}})
 	}
-	config, err := image.ConfigFile()
+	image, err := mutate.Append(base, additions...)
 	if err != nil {
 		return nil, err
 	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created, config.History = "linux", o.Architecture, v1.Time{Time: epoch}, nil
-	config.Config = v1.Config{Entrypoint: o.Entrypoint, User: o.User, WorkingDir: "/", Env: []string{searchPath}, Labels: o.Labels}
-	return mutate.ConfigFile(image, config)
+	file, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Created, file.Config = "linux", arch, v1.Time{Time: created}, config
+	if by == "" {
+		file.History = nil
+	}
+	return mutate.ConfigFile(image, file)
 }

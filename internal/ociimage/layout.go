@@ -4,9 +4,7 @@ package ociimage
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // Annotations that name an image in a layout: its tag (image-spec,
@@ -40,7 +40,7 @@ func nameAnnotations(name string) map[string]string {
 // Write makes dir a layout of one image, for one architecture or several, in
 // place of the layout that was there. It returns the digest to pull.
 func Write(dir, name string, images ...v1.Image) (v1.Hash, error) {
-	if err := checkReplaceable(dir); err != nil {
+	if err := wholefile.Replaceable(dir, "oci-layout", "an OCI layout"); err != nil {
 		return v1.Hash{}, err
 	}
 	fresh := filepath.Clean(dir) + ".new"
@@ -103,21 +103,6 @@ func platformOf(image v1.Image) (v1.Platform, error) {
 		return v1.Platform{}, err
 	}
 	return v1.Platform{OS: config.OS, Architecture: config.Architecture}, nil
-}
-
-// checkReplaceable keeps a mistyped folder from being removed.
-func checkReplaceable(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err != nil {
-		return fmt.Errorf("%s is not empty and no OCI layout: name another folder", dir)
-	}
-	return nil
 }
 
 // Push copies the one image of a layout to a registry, with the credentials of

@@ -210,7 +210,7 @@ func TestRefusals(t *testing.T) {
 		{"-output OUT /a/../b=" + dir + "/data/a", 1, "not /PATH/IN/IMAGE=FILE"},
 		{"-output OUT /a=/no/such", 1, "/no/such"},
 		{"-output OUT -arch none -libraries /a=" + dir + "/data/a", 1, "-libraries"},
-		{"-output " + full + " /a=" + dir + "/data/a", 1, "no OCI layout"},
+		{"-output " + full + " /a=" + dir + "/data/a", 1, "nor an OCI layout"},
 		{"-nope", 2, "-nope"},
 		{"push OUT", 2, "push FOLDER REFERENCE"},
 		{"push /no/such localhost/x", 1, "/no/such"},

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -132,24 +133,40 @@ const leastKnown = 6
 // a service echoes them: as they are, quoted, in an address, in hexadecimal, in
 // base64 alone or within something longer.
 func Known(secrets ...string) func(string) string {
-	var pairs []string
+	known := slices.DeleteFunc(slices.Clone(secrets), func(secret string) bool { return len(secret) < leastKnown })
+	return Replacer(known, Hidden).Replace
+}
+
+// Replacer puts a text in the place of secrets, of whatever length, in the forms that
+// [Known] is about.
+func Replacer(secrets []string, by string) *strings.Replacer {
+	var all, pairs []string
 	for _, secret := range secrets {
-		if len(secret) < leastKnown {
-			continue
-		}
-		for _, form := range forms(secret) {
-			pairs = append(pairs, form, Hidden)
-		}
+		all = append(all, forms(secret)...)
 	}
-	return strings.NewReplacer(pairs...).Replace
+	// Longest first: a secret may be the beginning of another.
+	slices.SortFunc(all, func(x, y string) int { return len(y) - len(x) })
+	for _, form := range all {
+		pairs = append(pairs, form, by)
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// quoted returns a text as JSON has it between quotes, with the escapes for HTML that
+// Go's encoder adds and others do not, or without.
+func quoted(text string, html bool) string {
+	var out strings.Builder
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(html)
+	enc.Encode(text) // a string always has a form
+	return out.String()[1 : out.Len()-len("\"\n")]
 }
 
 func forms(secret string) []string {
-	quoted, _ := json.Marshal(secret)
 	digits := hex.EncodeToString([]byte(secret))
 	all := []string{
 		base64.StdEncoding.EncodeToString([]byte(secret)), base64.URLEncoding.EncodeToString([]byte(secret)),
-		secret, strings.Trim(string(quoted), `"`), url.QueryEscape(secret), url.PathEscape(secret), digits, strings.ToUpper(digits),
+		secret, quoted(secret, true), quoted(secret, false), url.QueryEscape(secret), url.PathEscape(secret), digits, strings.ToUpper(digits),
 	}
 	for offset := range 3 {
 		padded := append(make([]byte, offset), secret...)

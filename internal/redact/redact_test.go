@@ -105,3 +105,13 @@ func TestKnown(t *testing.T) {
 		t.Errorf("what is too short to be looked for is hidden: %q", got)
 	}
 }
+
+// TestKnownLongestFirst: the end of a secret that begins with another does not remain.
+func TestKnownLongestFirst(t *testing.T) {
+	if got := Known("hunter", "hunter-and-more")("a hunter-and-more b"); got != "a [hidden] b" {
+		t.Errorf("%q", got)
+	}
+	if got := Known(`a<b&"cd"`)(`{"x":"a<b&\"cd\""}`); got != `{"x":"[hidden]"}` {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wholefile reads and writes files as a whole.
+// Package wholefile reads and writes files as a whole, and looks at folders that are
+// written so.
 package wholefile
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -27,6 +29,22 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 		return err
 	}
 	return os.Rename(temp.Name(), path)
+}
+
+// Replaceable keeps a mistyped folder from being removed: it must not exist, be empty,
+// or have a file by which it is known to be of a kind, such as "an OCI layout".
+func Replaceable(dir, mark, kind string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, mark)); err != nil {
+		return fmt.Errorf("%s is neither empty nor %s: name another folder", dir, kind)
+	}
+	return nil
 }
 
 // SHA256 returns the checksum of a file in hexadecimal, as sha256sum does.

@@ -16,9 +16,6 @@ import (
 // Manager makes a cloud from flags, so that a whole daemon can run on it. All
 // flags have an environment variable: -fake-dir is FAKE_DIR and so on.
 type Manager struct {
-	// Options are what flags do not say, such as Boot.
-	Options Options
-
 	flags  *flag.FlagSet
 	values map[string]*string
 }
@@ -83,8 +80,7 @@ func envName(flagName string) string {
 
 // NewProvider makes the cloud, or connects to the one in the folder.
 func (m *Manager) NewProvider() (provider.Provider, error) {
-	options := m.Options
-	options.Faults = append([]Fault(nil), options.Faults...)
+	var options Options
 	for _, s := range settings {
 		value := m.values[s.name]
 		if value == nil || *value == "" {

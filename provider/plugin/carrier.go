@@ -37,7 +37,7 @@ func (l *loader) startProcess(path string, sealed *os.File) (*Loaded, error) {
 	link := remote.NewLink(backend, path, l.Client)
 	supervisor, about, err := process.Start(l.ctx, process.Options{
 		Name: l.Name, Path: path, Program: sealed, Log: l.Log, Getenv: l.Getenv,
-		Ready: l.Ready, Alive: l.Alive, Grace: l.Grace, Wait: l.Wait, LogLines: l.LogLines, Restore: link.Restore,
+		Ready: l.Ready, Alive: l.Alive, Wait: l.Wait, Restore: link.Restore,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: Failed to open the external plugin: %w", path, err)

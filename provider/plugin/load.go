@@ -55,12 +55,8 @@ type Options struct {
 	Ready time.Duration
 	// Alive is the time between liveness checks of a process plugin.
 	Alive time.Duration
-	// Grace is how long a process plugin may take to end by itself.
-	Grace time.Duration
 	// Wait is how long a call waits for a plugin that is being restarted.
 	Wait time.Duration
-	// LogLines is how many lines a second of a process plugin reach the log.
-	LogLines int
 }
 
 // Loaded is the provider asked for.

@@ -126,32 +126,10 @@ func (c *command) usage() string {
 	for _, m := range c.modes() {
 		fmt.Fprintf(table, "  %s\t%s\n", strings.TrimSpace("--"+m.name+" "+m.argument), m.usage)
 	}
-	if len(c.settings.Fields) > 0 {
-		fmt.Fprintf(table, "\nSettings:\n")
-	}
-	for _, field := range c.settings.Fields {
-		fmt.Fprintf(table, "  %s\t%s\n", field.Title(), describe(field))
-	}
 	table.Flush()
+	if len(c.settings.Fields) > 0 {
+		text.WriteString("\nSettings:\n")
+		c.settings.WriteHelp(&text)
+	}
 	return text.String()
-}
-
-// describe returns what a user needs to know about a setting.
-func describe(f config.Field) string {
-	notes := []string{string(f.Type)}
-	if f.Unit != "" {
-		notes = append(notes, "in "+f.Unit)
-	}
-	if len(f.Choices) > 0 {
-		notes = append(notes, "one of "+strings.Join(f.Choices, ", "))
-	}
-	if f.Required {
-		notes = append(notes, "required")
-	}
-	if f.Secret {
-		notes = append(notes, "secret")
-	} else if f.Default != "" {
-		notes = append(notes, "default "+f.Default)
-	}
-	return f.Usage + " (" + strings.Join(notes, "; ") + ")"
 }

@@ -43,8 +43,10 @@ func Example() {
 	//   --help                  write this text
 	//
 	// Settings:
-	//   -mycloud-endpoint (MYCLOUD_ENDPOINT)  URL of the API (string; default https://api.mycloud.example)
-	//   MYCLOUD_TOKEN                         API token (string; required; secret)
+	//   -mycloud-endpoint TEXT [MYCLOUD_ENDPOINT]
+	//       URL of the API (default https://api.mycloud.example)
+	//   [MYCLOUD_TOKEN]
+	//       API token; required; secret
 }
 
 // Config is everything that can be set.

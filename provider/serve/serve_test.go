@@ -35,7 +35,7 @@ func TestByHand(t *testing.T) {
 	if code != 2 || stdout != "" || !strings.HasPrefix(first, "modern is a cloud provider that cloud-api-adaptor starts") {
 		t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
-	for _, want := range []string{"--listen unix:///PATH", "-modern-dir (MODERN_DIR)", "-modern-size", "(int; in MiB; default 5)", "MODERN_TOKEN", "secret", "required"} {
+	for _, want := range []string{"--listen unix:///PATH", "-modern-dir TEXT [MODERN_DIR]", "-modern-size N", "; in MiB; 1 or more (default 5)", "MODERN_TOKEN", "secret", "required"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("the help lacks %q:\n%s", want, stderr)
 		}

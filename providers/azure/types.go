@@ -29,7 +29,6 @@ type vmSize struct {
 	trusted, spot bool
 	// refused is why it is not available here; empty if it is.
 	refused string
-	nics    int64
 }
 
 // catalogue returns every VM size of the region. The list has megabytes.
@@ -65,7 +64,7 @@ func (p *Provider) sizeOf(sku *armcompute.ResourceSKU) vmSize {
 	s := vmSize{
 		family: deref(sku.Family), confidential: has["ConfidentialComputingType"],
 		trusted: !isTrue(has["TrustedLaunchDisabled"]) && strings.Contains(has["HyperVGenerations"], "V2"),
-		spot:    isTrue(has["LowPriorityCapable"]), nics: number(has["MaxNetworkInterfaces"]),
+		spot:    isTrue(has["LowPriorityCapable"]),
 	}
 	s.Name = deref(sku.Name)
 	// vCPUsAvailable is less where a size has cores that are switched off.

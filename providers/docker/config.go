@@ -4,12 +4,11 @@ package docker
 
 import (
 	"errors"
-	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 )
@@ -43,15 +42,13 @@ func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
 
-var apiVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
-
 // validate reports everything that is wrong whatever the engine says.
 func (c Config) validate() error {
 	errs := []error{config.Check(c)}
 	if where, err := client.ParseHostURL(c.Host); err != nil || where.Scheme != "unix" && where.Scheme != "tcp" {
 		errs = append(errs, bad("docker-host", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
 	}
-	if c.APIVersion != "" && !apiVersion.MatchString(c.APIVersion) {
+	if c.APIVersion != "" && !dockerengine.Version.MatchString(c.APIVersion) {
 		errs = append(errs, bad("docker-api-version", "%q is not a version such as 1.41", c.APIVersion))
 	}
 	switch {
@@ -67,20 +64,6 @@ func (c Config) validate() error {
 		errs = append(errs, bad("docker-network-name", "%q gives a container no address of its own", c.Network))
 	}
 	return errors.Join(errs...)
-}
-
-// options returns the options of Docker's client. It does not read the environment of
-// this process: Config holds all settings.
-func (c Config) options() []client.Opt {
-	list := []client.Opt{client.WithHost(c.Host), client.WithUserAgent("outrigger")}
-	if c.APIVersion != "" {
-		list = append(list, client.WithAPIVersion(c.APIVersion))
-	}
-	if c.TLSVerify {
-		file := func(name string) string { return filepath.Join(c.CertPath, name) }
-		list = append(list, client.WithTLSClientConfig(file("ca.pem"), file("cert.pem"), file("key.pem")), client.WithScheme("https"))
-	}
-	return list
 }
 
 // bad returns the error about a setting, by the name of its flag.

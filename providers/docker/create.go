@@ -3,15 +3,12 @@
 package docker
 
 import (
-	"archive/tar"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"path"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -19,6 +16,7 @@ import (
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
@@ -285,32 +283,7 @@ func (p *Provider) seed(ctx context.Context, id string, r request, cloudConfig c
 	}
 	meta := fmt.Sprintf("instance-id: %s\nlocal-hostname: %s\n", nameOf(r.key), provider.InstanceName(r.pod, nameOf(r.key)[len("podvm-"):]))
 	// The key of the pod's certificate is in it.
-	archive, err := archiveOf(0o600, []string{"media/", "media/cidata/"}, map[string]string{
-		path.Join(seedDir[1:], "user-data"): text, path.Join(seedDir[1:], "meta-data"): meta,
-	})
-	if err != nil {
-		return err
-	}
-	_, err = p.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: archive})
-	return err
-}
-
-// archiveOf packs folders, and files of a mode, for CopyToContainer.
-func archiveOf(mode int64, folders []string, files map[string]string) (*bytes.Buffer, error) {
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
-	for _, dir := range folders {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}); err != nil {
-			return nil, err
-		}
-	}
-	for name, text := range files {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(text))}); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write([]byte(text)); err != nil {
-			return nil, err
-		}
-	}
-	return &out, w.Close()
+	return dockerengine.CopyIn(ctx, p.engine, id,
+		dockerengine.File{Name: "/media/", Mode: 0o755}, dockerengine.File{Name: seedDir + "/", Mode: 0o755},
+		dockerengine.File{Name: seedDir + "/user-data", Mode: 0o600, Data: []byte(text)}, dockerengine.File{Name: seedDir + "/meta-data", Mode: 0o600, Data: []byte(meta)})
 }

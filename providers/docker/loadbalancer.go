@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/internal/loadbalancer"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -161,20 +162,15 @@ func (p *Provider) makeBalancer(ctx context.Context, spec provider.LoadBalancerS
 
 // balance writes the configuration files. The program in the container reloads them.
 func (p *Provider) balance(ctx context.Context, id string, spec provider.LoadBalancerSpec) error {
-	files := map[string]string{}
+	files := []dockerengine.File{{Name: balancerFolder + "/", Mode: 0o755}}
 	for _, port := range spec.Ports {
 		c := loadbalancer.Config{Port: int(port.Port)}
 		for _, b := range spec.Backends {
 			c.Backends = append(c.Backends, loadbalancer.Backend{Name: b.Name, Host: b.Addr.String(), Port: int(port.Target)})
 		}
-		files[strings.TrimPrefix(balancerFile(c.Port), "/")] = c.HAProxy()
+		files = append(files, dockerengine.File{Name: balancerFile(c.Port), Mode: 0o644, Data: []byte(c.HAProxy())})
 	}
-	archive, err := archiveOf(0o644, []string{strings.TrimPrefix(balancerFolder, "/") + "/"}, files)
-	if err != nil {
-		return fmt.Errorf("pack the configuration: %w", err)
-	}
-	_, err = p.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: archive})
-	return err
+	return dockerengine.CopyIn(ctx, p.engine, id, files...)
 }
 
 // awaitBalancer waits for the address.

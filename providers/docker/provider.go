@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 	"github.com/outrigger/outrigger/provider/kit/poll"
@@ -36,7 +37,7 @@ func New(cfg Config) (*Provider, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	engine, err := client.New(cfg.options()...)
+	engine, err := client.New(dockerengine.Options(cfg.Host, cfg.APIVersion, cfg.TLSVerify, cfg.CertPath)...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: -docker-host (DOCKER_HOST) and -docker-cert-path (DOCKER_CERT_PATH): %w", provider.ErrInvalidArgument, err)
 	}

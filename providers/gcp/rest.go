@@ -31,7 +31,6 @@ type client struct {
 	root    string // URL of the Compute Engine API
 	compute string // the same up to and with projects/P/
 	manager string // URL of the Resource Manager
-	project string
 }
 
 func newClient(c Config) (*client, error) {
@@ -40,8 +39,8 @@ func newClient(c Config) (*client, error) {
 		return nil, bad("gcp-ca-file", "%v", err)
 	}
 	made := &client{
-		tokens: &tokens{source: c.tokenSource, transport: transport}, project: c.Project,
-		root: c.Endpoint + "/compute/v1/", compute: c.Endpoint + "/compute/v1/projects/" + c.Project + "/",
+		tokens: &tokens{source: c.tokenSource, transport: transport},
+		root:   c.Endpoint + "/compute/v1/", compute: c.Endpoint + "/compute/v1/projects/" + c.Project + "/",
 		manager: c.ManagerEndpoint + "/v1/projects/" + c.Project,
 	}
 	made.rest = rest.Client{

@@ -5,12 +5,9 @@
 package demoimage
 
 import (
-	"archive/tar"
 	"bytes"
 	"debug/elf"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -20,11 +17,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/outrigger/outrigger/internal/filetree"
 	"github.com/outrigger/outrigger/internal/ociimage"
 )
 
@@ -71,34 +65,11 @@ func Image(opts Options) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(content)), nil
-	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
-	if err != nil {
-		return nil, err
-	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	if img, err = mutate.AppendLayers(img, l); err != nil {
-		return nil, err
-	}
-	return mutate.ConfigFile(img, config(img))
-}
-
-func config(img v1.Image) *v1.ConfigFile {
-	cfg, err := img.ConfigFile()
-	if err != nil { // an image made in memory has one
-		panic(err)
-	}
-	cfg = cfg.DeepCopy()
-	cfg.OS, cfg.Architecture = "linux", runtime.GOARCH
-	cfg.Created = v1.Time{Time: epoch}
-	cfg.History = nil
-	cfg.Config = v1.Config{
+	return ociimage.OfArchive(content, runtime.GOARCH, v1.Config{
 		Env:        []string{"PATH=/bin:/sbin:/usr/bin:/usr/sbin"},
 		Cmd:        []string{"sh", "-c", "echo '" + Greeting + "'; uname -a"},
 		WorkingDir: "/",
-	}
-	return cfg
+	})
 }
 
 // epoch dates all files: builds must not differ by their time.
@@ -106,58 +77,47 @@ var epoch = time.Unix(0, 0).UTC()
 
 // layer returns the root file system as a tar archive.
 func layer(opts Options) ([]byte, error) {
-	bin, applets, err := readBusybox(opts.Busybox)
+	names, err := applets(opts.Busybox)
 	if err != nil {
 		return nil, err
 	}
-	files := map[string]entry{
-		"bin/busybox":       {mode: 0o755, data: bin},
-		"etc/passwd":        {mode: 0o644, data: []byte("root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/home/app:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")},
-		"etc/group":         {mode: 0o644, data: []byte("root:x:0:\napp:x:1000:\nstaff:x:50:app\nnogroup:x:65534:\n")},
-		"etc/nsswitch.conf": {mode: 0o644, data: []byte("hosts: files dns\n")},
+	t := filetree.Tree{
+		"tmp": {Folder: true, Mode: 0o1777}, "var/tmp": {Folder: true, Mode: 0o1777}, "root": {Folder: true, Mode: 0o700}, "home/app": {Folder: true, Owner: 1000},
 	}
-	for _, dir := range []string{"bin", "dev", "etc", "home", "proc", "root", "sbin", "sys", "tmp", "usr", "usr/bin", "usr/sbin", "var", "var/tmp"} {
-		files[dir+"/"] = entry{mode: 0o755}
+	for _, dir := range []string{"dev", "proc", "sbin", "sys", "usr/bin", "usr/sbin"} {
+		t[dir] = filetree.Entry{Folder: true}
 	}
-	files["tmp/"], files["var/tmp/"], files["root/"] = entry{mode: 0o1777}, entry{mode: 0o1777}, entry{mode: 0o700}
-	files["home/app/"] = entry{mode: 0o755, id: 1000}
-	for _, applet := range applets {
-		files["bin/"+applet] = entry{mode: 0o777, link: "busybox"}
+	t.Program("bin/busybox", opts.Busybox)
+	t.File("etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/home/app:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"))
+	t.File("etc/group", []byte("root:x:0:\napp:x:1000:\nstaff:x:50:app\nnogroup:x:65534:\n"))
+	t.File("etc/nsswitch.conf", []byte("hosts: files dns\n"))
+	for _, applet := range names {
+		t.Link("bin/"+applet, "busybox")
 	}
 	for name, source := range opts.Extra {
-		data, err := os.ReadFile(source)
-		if err != nil {
-			return nil, err
-		}
-		files[path.Join("bin", name)] = entry{mode: 0o755, data: data}
+		t.Program(path.Join("bin", name), source)
 	}
-	return archive(files)
+	var out bytes.Buffer
+	err = t.WriteTar(&out, "", epoch)
+	return out.Bytes(), err
 }
 
-type entry struct {
-	mode int64
-	id   int
-	data []byte
-	link string
-}
-
-func readBusybox(file string) ([]byte, []string, error) {
+// applets returns the names under which a busybox is called.
+func applets(file string) ([]string, error) {
 	const fix = "apt-get install busybox-static"
-	bin, err := os.ReadFile(file)
-	if err != nil {
-		return nil, nil, fmt.Errorf("busybox is needed: %w; %s", err, fix)
+	if _, err := os.Stat(file); err != nil {
+		return nil, fmt.Errorf("busybox is needed: %w; %s", err, fix)
 	}
 	if !isStatic(file) {
-		return nil, nil, fmt.Errorf("%s is not static; %s", file, fix)
+		return nil, fmt.Errorf("%s is not static; %s", file, fix)
 	}
 	out, err := exec.Command(file, "--list").Output()
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s --list: %w; %s", file, err, fix)
+		return nil, fmt.Errorf("%s --list: %w; %s", file, err, fix)
 	}
-	applets := slices.DeleteFunc(strings.Fields(string(out)), func(a string) bool {
+	return slices.DeleteFunc(strings.Fields(string(out)), func(a string) bool {
 		return a == "busybox" || slices.Contains(broken, a)
-	})
-	return bin, applets, nil
+	}), nil
 }
 
 // isStatic reports whether an ELF file needs no dynamic loader.
@@ -168,27 +128,4 @@ func isStatic(file string) bool {
 	}
 	defer f.Close()
 	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
-}
-
-func archive(files map[string]entry) ([]byte, error) {
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		e := files[name]
-		h := &tar.Header{Name: name, Mode: e.mode, Size: int64(len(e.data)), Typeflag: tar.TypeReg, ModTime: epoch, Uid: e.id, Gid: e.id, Format: tar.FormatUSTAR}
-		switch {
-		case strings.HasSuffix(name, "/"):
-			h.Typeflag = tar.TypeDir
-		case e.link != "":
-			h.Typeflag, h.Linkname = tar.TypeSymlink, e.link
-		}
-		if err := w.WriteHeader(h); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(e.data); err != nil {
-			return nil, err
-		}
-	}
-	err := w.Close()
-	return buf.Bytes(), err
 }

@@ -3,18 +3,15 @@
 package kubectl
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"maps"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // removed stands where something was left out.
@@ -25,40 +22,19 @@ const removed = "(removed)"
 const shortestSecret = 4
 
 // redactor strikes out secrets, whatever they are written like.
-type redactor struct{ known [][]byte }
+type redactor struct{ known []string }
 
 // learn adds a value, and its lines, since logs quote texts line by line.
 func (s *redactor) learn(value string) {
-	forms := append([]string{value}, strings.Split(value, "\n")...)
-	for _, form := range forms {
-		form = strings.TrimSpace(form)
-		if len(form) < shortestSecret {
-			continue
-		}
-		quoted, _ := json.Marshal(form)
-		s.known = append(s.known, []byte(form), quoted[1:len(quoted)-1], plainJSON(form), []byte(url.QueryEscape(form)), []byte(url.PathEscape(form)))
+	texts := []string{value, strings.TrimSpace(value)}
+	for line := range strings.Lines(value) {
+		texts = append(texts, strings.TrimSpace(line))
 	}
-	if len(value) >= shortestSecret {
-		for _, form := range []string{value, strings.TrimSpace(value)} {
-			s.known = append(s.known, []byte(base64.StdEncoding.EncodeToString([]byte(form))), []byte(base64.RawURLEncoding.EncodeToString([]byte(form))))
+	for _, text := range texts {
+		if len(strings.TrimSpace(text)) >= shortestSecret {
+			s.known = append(s.known, text)
 		}
 	}
-	// Longest first: a secret may be a part of another.
-	slices.SortFunc(s.known, func(x, y []byte) int { return cmp.Or(len(y)-len(x), bytes.Compare(x, y)) })
-	s.known = slices.CompactFunc(s.known, bytes.Equal)
-}
-
-// plainJSON returns a JSON string without the HTML escapes that Go's encoder adds and
-// others do not.
-func plainJSON(text string) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(text) != nil {
-		return []byte(text)
-	}
-	quoted := bytes.TrimSpace(b.Bytes())
-	return quoted[1 : len(quoted)-1]
 }
 
 // Secrets that are known by their form.
@@ -74,9 +50,7 @@ var secretForms = []struct {
 
 // out returns the text without secrets.
 func (s *redactor) out(text []byte) []byte {
-	for _, known := range s.known {
-		text = bytes.ReplaceAll(text, known, []byte(removed))
-	}
+	text = []byte(redact.Replacer(s.known, removed).Replace(string(text)))
 	for _, f := range secretForms {
 		text = f.form.ReplaceAll(text, []byte(f.by))
 	}

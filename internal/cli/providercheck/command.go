@@ -9,7 +9,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,16 +23,13 @@ type app struct {
 	getenv func(string) string
 	stderr io.Writer
 
-	list             bool
+	checkreport.Kit[conformance.Check]
 	endpoint, plugin string
 	set, noAccess    []string
 	record, replay   string
 	recorder         *record.Recorder
 	records          string // folder that the recorder writes to
 	known            []record.Exchange
-	only             string
-	junit, format    string
-	timeout          time.Duration
 	subject          conformance.Subject
 }
 
@@ -91,18 +87,20 @@ func newCommand(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
+func row(c conformance.Check) checkreport.Check {
+	return checkreport.Check{Name: c.Name, Contract: c.Contract}
+}
+
 func (a *app) bind(cmd *cobra.Command) {
+	a.Kit = checkreport.Kit[conformance.Check]{Checks: conformance.Checks(), Row: row}
+	a.Bind(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&a.list, "list", false, "list the checks, one a line, and check nothing")
 	f.StringVar(&a.plugin, "plugin", "", "FILE of a process plugin or Go plugin (.so); its name is the provider's")
 	f.StringVar(&a.endpoint, "endpoint", "", "socket of a provider that runs already: unix:///PATH")
 	f.StringArrayVar(&a.set, "set", nil, "a setting of the provider as NAME=VALUE; NAME is its flag or variable (repeatable)")
 	f.StringArrayVar(&a.noAccess, "no-access", nil, "a setting as NAME=VALUE with which the cloud lets nobody in, such as the id of a credential that was deleted; without one the checks of that are skipped (repeatable)")
 	f.StringVar(&a.record, "record", "", "write what the cloud answers to a process plugin into this new folder, without secrets, for those who keep the simulator of that cloud")
 	f.StringVar(&a.replay, "replay", "", "a folder that --record has written at a real account: with the settings of a simulator, say where its answers differ from those")
-	f.StringVar(&a.only, "run", "", "only the checks whose names match this regular expression")
-	f.StringVarP(&a.format, "output", "o", "text", "report on standard output: text or json")
-	f.StringVar(&a.junit, "junit", "", "write a JUnit report to this file too")
 	f.StringVar(&a.subject.Spec.InstanceType, "instance-type", "", "type of the instances (default: the provider's)")
 	f.StringVar(&a.subject.Spec.Image, "image", "", "image of the instances (default: the provider's)")
 	f.Int64Var(&a.subject.Spec.VCPUs, "vcpus", 0, "virtual CPUs of the instances (default: the provider's)")
@@ -110,19 +108,9 @@ func (a *app) bind(cmd *cobra.Command) {
 	f.StringToStringVar(&a.subject.Tags, "tag", nil, "a tag for all instances as KEY=VALUE, besides those of the checks (repeatable)")
 	f.IntVar(&a.subject.Parallel, "parallel", 0, "instances at a time, at least 2 (default 8, with --slow 3)")
 	f.BoolVar(&a.subject.Slow, "slow", false, "creating takes more than a few seconds: wait longer, make fewer")
-	f.DurationVar(&a.timeout, "timeout", 0, "end of the whole run; what is made until then is deleted (default: none)")
 	f.DurationVar(&a.subject.Limits.Call, "call-timeout", 0, "the longest that a call may take (default 1m, with --slow 10m)")
 	f.DurationVar(&a.subject.Limits.Settle, "settle-timeout", 0, "the longest until lists show what was done (default 30s, with --slow 5m)")
-	cmd.MarkFlagFilename("junit", "xml")
 	cmd.MarkFlagFilename("plugin")
-	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
-	cmd.RegisterFlagCompletionFunc("run", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var names []string
-		for _, check := range conformance.Checks() {
-			names = append(names, check.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	})
 }
 
 func (a *app) run(ctx context.Context, stdout io.Writer) error {
@@ -130,19 +118,15 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if a.list {
-		var rows []checkreport.Check
-		for _, check := range checks {
-			rows = append(rows, checkreport.Check{Name: check.Name, Contract: check.Contract})
-		}
-		return checkreport.WriteList(stdout, a.format, rows)
+	if a.List {
+		return a.WriteList(stdout, checks)
 	}
-	if a.timeout > 0 {
+	if a.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.timeout)
+		ctx, cancel = context.WithTimeout(ctx, a.Timeout)
 		defer cancel()
 	}
-	report, err := checkreport.Open(checkreport.Options{Format: a.format, JUnit: a.junit, Stdout: stdout, Stderr: a.stderr})
+	report, err := checkreport.Open(checkreport.Options{Format: a.Format, JUnit: a.JUnit, Stdout: stdout, Stderr: a.stderr})
 	if err != nil {
 		return err
 	}
@@ -165,11 +149,9 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 // chosen validates the flags that need no provider.
 func (a *app) chosen() ([]conformance.Check, error) {
 	switch {
-	case a.format != checkreport.Text && a.format != checkreport.JSON:
-		return nil, program.Usagef("-o %q: want text or json", a.format)
-	case a.list && (a.plugin != "" || a.endpoint != ""):
+	case a.List && (a.plugin != "" || a.endpoint != ""):
 		return nil, program.Usagef("--list needs no provider: leave out --plugin and --endpoint")
-	case !a.list && (a.plugin == "") == (a.endpoint == ""):
+	case !a.List && (a.plugin == "") == (a.endpoint == ""):
 		return nil, program.Usagef("name the provider with one of --plugin FILE and --endpoint unix:///PATH; see provider-check --help")
 	case (a.record != "" || a.replay != "") && a.plugin == "":
 		return nil, program.Usagef("--record and --replay need --plugin FILE: a provider that runs already does not take the way through here")
@@ -177,10 +159,10 @@ func (a *app) chosen() ([]conformance.Check, error) {
 		return nil, program.Usagef("--record is for a real account and --replay for a simulator: not both")
 	case a.subject.Parallel < 0 || a.subject.Parallel == 1:
 		return nil, program.Usagef("--parallel %d: at least 2, since some checks need two instances", a.subject.Parallel)
-	case a.timeout < 0 || a.subject.Limits.Call < 0 || a.subject.Limits.Settle < 0:
+	case a.Timeout < 0 || a.subject.Limits.Call < 0 || a.subject.Limits.Settle < 0:
 		return nil, program.Usagef("--timeout, --call-timeout and --settle-timeout must not be negative")
 	case a.subject.Spec.VCPUs < 0 || a.subject.Spec.Memory < 0:
 		return nil, program.Usagef("--vcpus and --memory must not be negative")
 	}
-	return checkreport.Choose("provider-check", a.only, conformance.Checks(), func(c conformance.Check) string { return c.Name })
+	return a.Choose("provider-check")
 }

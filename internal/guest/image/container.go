@@ -12,10 +12,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/outrigger/outrigger/internal/guest/guestinit"
+	"github.com/outrigger/outrigger/internal/ociimage"
 )
 
 // containerFile is the result of [FormatDocker], containerName what the image is
@@ -49,26 +49,14 @@ func (b *builder) writeContainer(context.Context) error {
 // containerImage returns an image of one layer, whose first process does not touch what
 // belongs to the machine.
 func (b *builder) containerImage(layer []byte) (v1.Image, error) {
-	packed, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
+	packed, err := ociimage.Layer(layer)
 	if err != nil {
 		return nil, err
 	}
-	created := v1.Time{Time: b.mtime}
-	image, err := mutate.Append(empty.Image, mutate.Addendum{Layer: packed, History: v1.History{Created: created, CreatedBy: "podvm-image"}})
-	if err != nil {
-		return nil, err
-	}
-	config, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = "linux", "amd64", created
-	config.Config = v1.Config{
+	return ociimage.Stack(empty.Image, "amd64", b.mtime, "podvm-image", v1.Config{
 		Entrypoint: []string{"/" + imageInit, guestinit.ContainerArg}, StopSignal: "SIGTERM",
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "container=docker"},
-	}
-	return mutate.ConfigFile(image, config)
+	}, packed)
 }
 
 // onlyMachine reports whether a file of the initramfs is of no use in a container,

@@ -54,9 +54,6 @@ type Config struct {
 	Platform v1.Platform
 	// Marks is where steps of the pod's start are noted.
 	Marks marks.Marks
-	// Transport is for tests; the default speaks HTTP with proxies from the
-	// environment.
-	Transport http.RoundTripper
 	// Backoff is the pause after a first failure; it doubles with each
 	// further one. The default is 500 ms.
 	Backoff time.Duration
@@ -104,16 +101,13 @@ func New(cfg Config) (*Puller, error) {
 		os.RemoveAll(part)
 	}
 	p := &Puller{cfg: cfg}
-	p.transport = plainHTTP{next: newTransport(cfg.Transport), allowed: p.isInsecure}
+	p.transport = plainHTTP{next: newTransport(), allowed: p.isInsecure}
 	return p, nil
 }
 
 const partSuffix = ".part"
 
-func newTransport(given http.RoundTripper) http.RoundTripper {
-	if given != nil {
-		return given
-	}
+func newTransport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Resolver: resolver}).DialContext
 	t.ResponseHeaderTimeout = 30 * time.Second

@@ -19,6 +19,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/internal/loadbalancer"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -311,7 +312,7 @@ func (b *Backend) writeBalancer(ctx context.Context, id string, l *balancer) err
 	}
 	text, err := configText(l.template, loadbalancer.Config{Port: l.port, IPv6: l.net.families.begins6(), Backends: list}, l.target)
 	if err == nil && l.template != "" {
-		err = b.copyIn(ctx, id, append(configFolders, entry{templatePath, []byte(l.template), 0o644})...)
+		err = b.copyIn(ctx, id, append(configFolders, dockerengine.File{Name: templatePath, Mode: 0o644, Data: []byte(l.template)})...)
 	}
 	if err != nil {
 		return err
@@ -389,7 +390,7 @@ const appliedPath = loadbalancer.ConfigPath + ".applied"
 
 // configFolders are the folders of the configuration, which an image may lack. It is
 // clipped so that append copies it.
-var configFolders = slices.Clip([]entry{{"usr/", nil, 0o755}, {"usr/local/", nil, 0o755}, {"usr/local/etc/", nil, 0o755}, {"usr/local/etc/haproxy/", nil, 0o755}})
+var configFolders = slices.Clip([]dockerengine.File{{Name: "usr/", Mode: 0o755}, {Name: "usr/local/", Mode: 0o755}, {Name: "usr/local/etc/", Mode: 0o755}, {Name: "usr/local/etc/haproxy/", Mode: 0o755}})
 
 // configure writes the configuration if it differs, and reloads it.
 func (b *Backend) configure(ctx context.Context, id string, text []byte, running bool) error {
@@ -401,7 +402,7 @@ func (b *Backend) configure(ctx context.Context, id string, text []byte, running
 			return err
 		}
 	}
-	if err := b.copyIn(ctx, id, append(configFolders, entry{loadbalancer.ConfigPath, text, 0o644})...); err != nil {
+	if err := b.copyIn(ctx, id, append(configFolders, dockerengine.File{Name: loadbalancer.ConfigPath, Mode: 0o644, Data: text})...); err != nil {
 		return err
 	}
 	if running {
@@ -409,5 +410,5 @@ func (b *Backend) configure(ctx context.Context, id string, text []byte, running
 			return fmt.Errorf("reload the load balancer's configuration: %w", err)
 		}
 	}
-	return b.copyIn(ctx, id, entry{appliedPath, []byte(mark), 0o644})
+	return b.copyIn(ctx, id, dockerengine.File{Name: appliedPath, Mode: 0o644, Data: []byte(mark)})
 }

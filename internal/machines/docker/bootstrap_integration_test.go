@@ -23,6 +23,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/test/dockerd"
 )
@@ -78,7 +79,7 @@ func TestBootstrap(t *testing.T) {
 			t.Fatal(err)
 		}
 		log("once\nagain\nagain\n") // of two attempts
-		if err := b.copyIn(t.Context(), c.ID, entry{"/var/lib/go", nil, 0o644}); err != nil {
+		if err := b.copyIn(t.Context(), c.ID, dockerengine.File{Name: "/var/lib/go", Mode: 0o644}); err != nil {
 			t.Fatal(err)
 		}
 		file(t, w.ensure(t, b, s), "/var/lib/log", "once\nagain\nagain\n")

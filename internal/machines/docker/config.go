@@ -8,12 +8,11 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -34,14 +33,12 @@ type Config struct {
 	Pull          bool   `flag:"docker-pull" default:"true" usage:"pull images that the engine lacks"`
 }
 
-var apiVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
-
 func (c Config) validate() error {
 	var errs []error
 	if _, err := client.ParseHostURL(c.Host); err != nil {
 		errs = append(errs, bad("docker-host", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
 	}
-	if c.APIVersion != "" && !apiVersion.MatchString(c.APIVersion) {
+	if c.APIVersion != "" && !dockerengine.Version.MatchString(c.APIVersion) {
 		errs = append(errs, bad("docker-api-version", "%q is not a version such as 1.41", c.APIVersion))
 	}
 	switch {
@@ -91,20 +88,6 @@ func (c Config) advertised() string {
 		return host
 	}
 	return u.Hostname()
-}
-
-// options returns the options of Docker's client. It does not read the environment of
-// this process, which only sets the defaults of flags.
-func (c Config) options() []client.Opt {
-	list := []client.Opt{client.WithHost(c.Host), client.WithUserAgent("outrigger")}
-	if c.APIVersion != "" {
-		list = append(list, client.WithAPIVersion(c.APIVersion))
-	}
-	if c.TLSVerify {
-		file := func(name string) string { return filepath.Join(c.CertPath, name) }
-		list = append(list, client.WithTLSClientConfig(file("ca.pem"), file("cert.pem"), file("key.pem")), client.WithScheme("https"))
-	}
-	return list
 }
 
 func bad(name, format string, args ...any) error {

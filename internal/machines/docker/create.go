@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/internal/machines/docker/nodeagent"
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/provider"
@@ -174,11 +175,13 @@ func (b *Backend) seedAndStart(ctx context.Context, m machine, id string) error 
 			return err
 		}
 	}
-	folder := func(name string, mode int64) entry { return entry{name + "/", nil, mode} }
+	folder := func(name string, mode int64) dockerengine.File {
+		return dockerengine.File{Name: name + "/", Mode: mode}
+	}
 	err = b.copyIn(ctx, id,
 		folder("var", 0o755), folder("var/lib", 0o755), folder(nodeagent.Dir, 0o700), folder(imagesDir, 0o700),
-		entry{path.Join(nodeagent.Dir, nodeagent.UserDataFile), m.data, 0o600},
-		entry{path.Join(nodeagent.Dir, nodeagent.SeedFile), seed, 0o600})
+		dockerengine.File{Name: path.Join(nodeagent.Dir, nodeagent.UserDataFile), Mode: 0o600, Data: m.data},
+		dockerengine.File{Name: path.Join(nodeagent.Dir, nodeagent.SeedFile), Mode: 0o600, Data: seed})
 	if err != nil {
 		return err
 	}

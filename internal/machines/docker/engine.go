@@ -4,7 +4,6 @@ package docker
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
@@ -26,7 +26,6 @@ import (
 type Backend struct {
 	cfg    Config
 	engine *client.Client
-	log    *slog.Logger
 	// locks are taken by the key of a cluster while something is given one of
 	// its addresses, or its load balancer is changed.
 	locks keylock.Locks
@@ -47,7 +46,7 @@ func New(cfg Config, log *slog.Logger) (*Backend, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	engine, err := client.New(cfg.options()...)
+	engine, err := client.New(dockerengine.Options(cfg.Host, cfg.APIVersion, cfg.TLSVerify, cfg.CertPath)...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: --docker-host (DOCKER_HOST) and --docker-cert-path (DOCKER_CERT_PATH): %w", provider.ErrInvalidArgument, err)
 	}
@@ -58,7 +57,7 @@ func New(cfg Config, log *slog.Logger) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{cfg: cfg, engine: engine, log: log, tasks: newTasks(), nodeAgent: own}, nil
+	return &Backend{cfg: cfg, engine: engine, tasks: newTasks(), nodeAgent: own}, nil
 }
 
 // Close ends what goes on in the background, and connections.
@@ -153,36 +152,9 @@ func (b *Backend) removeVolume(ctx context.Context, name string) error {
 	return fmt.Errorf("remove volume %s: %w", name, err)
 }
 
-// entry is a file that is copied into a container; a name that ends with a
-// slash is a folder.
-type entry struct {
-	name string
-	data []byte
-	mode int64
-}
-
-// copyIn writes files of a container, which may or may not run. Each entry is
-// complete before the next begins.
-func (b *Backend) copyIn(ctx context.Context, id string, list ...entry) error {
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	for _, e := range list {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(e.name, "/"), Mode: e.mode, Size: int64(len(e.data))}
-		if strings.HasSuffix(e.name, "/") {
-			h.Typeflag = tar.TypeDir
-		}
-		if err := w.WriteHeader(h); err != nil {
-			return err
-		}
-		if _, err := w.Write(e.data); err != nil {
-			return err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	_, err := b.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: &archive})
-	if err != nil {
+// copyIn writes files of a container.
+func (b *Backend) copyIn(ctx context.Context, id string, files ...dockerengine.File) error {
+	if err := dockerengine.CopyIn(ctx, b.engine, id, files...); err != nil {
 		return fmt.Errorf("copy files into the container: %w", err)
 	}
 	return nil

@@ -3,16 +3,14 @@
 package docker
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"regexp"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -110,26 +108,5 @@ func classify(err error) error {
 	if provider.Class(err) != provider.ErrUnknown {
 		return err
 	}
-	return fmt.Errorf("%w: %w", classOf(err), err)
-}
-
-func classOf(err error) error {
-	var network net.Error
-	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return provider.ErrUnavailable
-	case errdefs.IsNotFound(err):
-		return provider.ErrNotFound
-	case errdefs.IsInvalidArgument(err):
-		return provider.ErrInvalidArgument
-	case errdefs.IsConflict(err), errdefs.IsAlreadyExists(err):
-		return provider.ErrAlreadyExists
-	case errdefs.IsUnauthorized(err):
-		return provider.ErrUnauthenticated
-	case errdefs.IsPermissionDenied(err):
-		return provider.ErrPermissionDenied
-	case errors.As(err, &network), errdefs.IsUnavailable(err), errdefs.IsInternal(err):
-		return provider.ErrUnavailable
-	}
-	return provider.ErrUnknown
+	return fmt.Errorf("%w: %w", dockerengine.Class(err), err)
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"path"
@@ -71,7 +70,7 @@ func newFakeEngine(t testing.TB, cfg Config) (*fakeEngine, *Backend) {
 		cfg.Host = defaults.Host
 	}
 	cfg.NodeImage, cfg.LoadBalancerImage = "node:v1", "balancer:v1"
-	b := &Backend{cfg: cfg, engine: engine, log: slog.Default(), tasks: newTasks()}
+	b := &Backend{cfg: cfg, engine: engine, tasks: newTasks()}
 	t.Cleanup(func() { b.Close() })
 	return e, b
 }

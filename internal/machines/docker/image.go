@@ -3,9 +3,7 @@
 package docker
 
 import (
-	"archive/tar"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/internal/machines/docker/nodeagent"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -94,23 +93,5 @@ func (b *Backend) copyImage(ctx context.Context, id, image, base string) error {
 	if err != nil {
 		return err
 	}
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(archiveImage(w, base, spool, size)) }()
-	_, err = b.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
-	r.CloseWithError(errors.New("the engine closed the request")) // ends the writer, however the request has ended
-	return err
-}
-
-func archiveImage(out io.Writer, base string, content io.Reader, size int64) error {
-	w := tar.NewWriter(out)
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: base[1:] + ".tar", Mode: 0o600, Size: size}); err != nil {
-		return err
-	}
-	if _, err := io.Copy(w, content); err != nil {
-		return err
-	}
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: base[1:] + ".ready", Mode: 0o600}); err != nil {
-		return err
-	}
-	return w.Close()
+	return dockerengine.CopyIn(ctx, b.engine, id, dockerengine.File{Name: base + ".tar", Mode: 0o600, Content: spool, Size: size}, dockerengine.File{Name: base + ".ready", Mode: 0o600})
 }

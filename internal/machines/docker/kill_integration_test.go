@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"regexp"
@@ -120,7 +119,7 @@ func (r *reaper) open(t *testing.T) (*Backend, *mortal) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Backend{cfg: Config{NodeImage: "test/node", LoadBalancerImage: balancerImage, AdvertiseHost: "127.0.0.1"}, engine: engine, log: slog.Default(), tasks: newTasks()}, m
+	return &Backend{cfg: Config{NodeImage: "test/node", LoadBalancerImage: balancerImage, AdvertiseHost: "127.0.0.1"}, engine: engine, tasks: newTasks()}, m
 }
 
 // TestKilledAtEachStep: a cluster with a control plane and a worker comes and

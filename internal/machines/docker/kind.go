@@ -3,10 +3,8 @@
 package docker
 
 import (
-	"archive/tar"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,9 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/moby/moby/client"
-
 	definition "github.com/outrigger/outrigger/images/node"
+	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/internal/machines/docker/nodeagent"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -69,34 +66,18 @@ func (b *Backend) copyAgent(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	r, w := io.Pipe()
-	go func() { w.CloseWithError(archiveAgent(w, settings, program, info.Size())) }()
-	_, err = b.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
-	r.CloseWithError(errors.New("the engine closed the request")) // ends the writer, however the request has ended
-	if err != nil {
+	if err := dockerengine.CopyIn(ctx, b.engine, id, agentFiles(settings, program, info.Size())...); err != nil {
 		return fmt.Errorf("copy the node agent into the container: %w", err)
 	}
 	return nil
 }
 
-func archiveAgent(out io.Writer, settings []byte, program io.Reader, size int64) error {
-	w := tar.NewWriter(out)
-	folder := strings.TrimPrefix(nodeagent.ConfigDir, "/") + "/"
-	err := errors.Join(w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder, Mode: 0o755}),
-		w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: folder + "settings.json", Mode: 0o644, Size: int64(len(settings))}))
-	if err == nil {
-		_, err = w.Write(settings)
+func agentFiles(settings []byte, program io.Reader, size int64) []dockerengine.File {
+	return []dockerengine.File{
+		{Name: nodeagent.ConfigDir + "/", Mode: 0o755},
+		{Name: nodeagent.ConfigDir + "/settings.json", Mode: 0o644, Data: settings},
+		{Name: nodeagent.Program, Mode: 0o755, Content: program, Size: size},
 	}
-	if err == nil {
-		err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(nodeagent.Program, "/"), Mode: 0o755, Size: size})
-	}
-	if err == nil {
-		_, err = io.Copy(w, program)
-	}
-	if err != nil {
-		return err
-	}
-	return w.Close()
 }
 
 // settingsForKind returns the agent's settings: those of our own image, except for where programs

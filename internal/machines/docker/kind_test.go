@@ -3,11 +3,8 @@
 package docker
 
 import (
-	"archive/tar"
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -58,22 +55,11 @@ func TestAgentForKind(t *testing.T) {
 	if err := json.Unmarshal(settings, &s); err != nil || len(s.Private) == 0 || len(s.Needs) > 0 || !slices.Equal(s.Reset, []string{"kubeadm", "reset", "--force"}) || s.ImportImage[0] != "ctr" {
 		t.Errorf("%+v, %v", s, err)
 	}
-	var out bytes.Buffer
-	if err := archiveAgent(&out, settings, strings.NewReader("program"), 7); err != nil {
-		t.Fatal(err)
+	var names []string
+	for _, f := range agentFiles(settings, strings.NewReader("program"), 7) {
+		names = append(names, f.Name)
 	}
-	r, names := tar.NewReader(&out), []string{}
-	for {
-		h, err := r.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = append(names, h.Name)
-	}
-	if !slices.Equal(names, []string{"etc/node-agent/", "etc/node-agent/settings.json", "usr/local/bin/node-agent"}) {
+	if !slices.Equal(names, []string{"/etc/node-agent/", "/etc/node-agent/settings.json", "/usr/local/bin/node-agent"}) {
 		t.Errorf("%q", names)
 	}
 }

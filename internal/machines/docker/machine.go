@@ -60,7 +60,6 @@ type machine struct {
 	// entrypoint takes the place of the image's own; nil leaves that.
 	entrypoint []string
 	domain     string
-	port       int
 	// balanced says that the cluster has a load balancer.
 	balanced bool
 	seed     nodeagent.Seed
@@ -70,7 +69,7 @@ type machine struct {
 }
 
 func (b *Backend) machineOf(s *reconciler.MachineScope, infra *infrav1.DockerMachine) machine {
-	m := machine{spec: infra.Spec, domain: s.FailureDomain, port: portOf(s.Cluster), data: s.Bootstrap, balanced: true, began: s.Began}
+	m := machine{spec: infra.Spec, domain: s.FailureDomain, data: s.Bootstrap, balanced: true, began: s.Began}
 	m.identity = identity{s.Key, s.ClusterKey, infra.Namespace, infra.Name, roleWorker}
 	if s.ControlPlane {
 		m.role = roleControlPlane

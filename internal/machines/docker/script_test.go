@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -52,7 +51,7 @@ func scripted(t *testing.T, answer func(method, path string) (int, string)) (*Ba
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Backend{cfg: Config{NodeImage: "node:1"}, engine: engine, log: slog.Default(), tasks: newTasks()}
+	b := &Backend{cfg: Config{NodeImage: "node:1"}, engine: engine, tasks: newTasks()}
 	t.Cleanup(func() { b.Close() })
 	return b, s
 }

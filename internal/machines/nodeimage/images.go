@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	definition "github.com/outrigger/outrigger/images/node"
+	"github.com/outrigger/outrigger/internal/ociimage"
 )
 
 // searchPath is where programs of the images are.
@@ -45,23 +45,8 @@ func (b *builder) layer(name string, fill func(*tree) error) (v1.Layer, error) {
 
 // image puts layers together.
 func (b *builder) image(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
-	image := empty.Image
-	for _, l := range layers {
-		var err error
-		image, err = mutate.Append(image, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: b.mtime}, CreatedBy: "node-image"}})
-		if err != nil {
-			return nil, err
-		}
-	}
-	made, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	file := made.DeepCopy()
-	file.OS, file.Architecture, file.Created = "linux", runtime.GOARCH, v1.Time{Time: b.mtime}
 	config.Env = append(config.Env, searchPath)
-	file.Config = config
-	return mutate.ConfigFile(image, file)
+	return ociimage.Stack(empty.Image, runtime.GOARCH, b.mtime, "node-image", config, layers...)
 }
 
 // podImages makes the archive of the images that kubeadm wants, by the names

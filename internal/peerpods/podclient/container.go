@@ -41,8 +41,6 @@ type ContainerSpec struct {
 	MilliCPU int64
 	// Capabilities replace the default set, e.g. "CAP_NET_ADMIN"; nil keeps it.
 	Capabilities []string
-	// Annotations are added to those of the runtime.
-	Annotations map[string]string
 
 	// CreateTimeout is the deadline of CreateContainer; 0 means [PullTimeout].
 	CreateTimeout time.Duration

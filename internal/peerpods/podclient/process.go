@@ -199,8 +199,6 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 
 // ExecSpec is a further process in a running container.
 type ExecSpec struct {
-	// ID of the process; empty means a random one.
-	ID   string
 	Args []string
 	// Env is the whole environment, as KEY=value. A container runtime sends
 	// the container's own and adds to it.
@@ -219,7 +217,7 @@ func (c *Container) Exec(ctx context.Context, spec ExecSpec) (*Process, error) {
 	}
 	proc := spec.process()
 	proc.Capabilities = defaultCapabilities()
-	return c.ExecProcess(ctx, cmp.Or(spec.ID, NewID()[:32]), proc)
+	return c.ExecProcess(ctx, NewID()[:32], proc)
 }
 
 // ExecProcess is like Exec but takes the process of the agent protocol.

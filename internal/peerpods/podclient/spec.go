@@ -77,7 +77,6 @@ func (p *Pod) containerAnnotations(spec ContainerSpec) map[string]string {
 		delete(ann, annImageName)
 	}
 	maps.Copy(ann, p.spec.Annotations)
-	maps.Copy(ann, spec.Annotations)
 	return ann
 }
 

@@ -47,8 +47,6 @@ type EnsureOptions struct {
 	Socket string
 	// Binary is the agent-relay program.
 	Binary string
-	// Args are further arguments of a relay that is started.
-	Args []string
 	// LogFile receives its output.
 	LogFile string
 }
@@ -96,7 +94,7 @@ func start(ctx context.Context, o EnsureOptions) (*Client, error) {
 		return nil, fmt.Errorf("log of agent-relay: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(o.Binary, append([]string{"-socket", o.Socket}, o.Args...)...)
+	cmd := exec.Command(o.Binary, "-socket", o.Socket)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
 	// Nothing of our environment may matter to it, and some of it is secret.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -26,7 +25,6 @@ type sandbox struct {
 	config *Config
 	client *podclient.Client
 	pod    *podclient.Pod
-	log    *slog.Logger
 	// annotations are those of the sandbox container, which has all of the
 	// pod's that containerd passes on.
 	annotations map[string]string
@@ -68,7 +66,7 @@ func (s *Service) bringUp(ctx context.Context, b *bundle, options *anypb.Any) (*
 		return nil, err
 	}
 	return &sandbox{
-		config: config, client: client, pod: pod, log: s.log, annotations: b.spec.Annotations, ports: s.forwardPorts(b.netns()),
+		config: config, client: client, pod: pod, annotations: b.spec.Annotations, ports: s.forwardPorts(b.netns()),
 	}, nil
 }
 

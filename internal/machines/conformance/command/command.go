@@ -23,12 +23,10 @@ import (
 type app struct {
 	stderr io.Writer
 
-	list                        bool
+	checkreport.Kit[conformance.Check]
 	file, kubeconfig, core      string
-	only, junit, format         string
 	inventoryCommand, restartBy string
 	watchFilter, release        string
-	timeout                     time.Duration
 	limits                      conformance.Limits
 }
 
@@ -99,35 +97,27 @@ func Command() *cobra.Command {
 	return cmd
 }
 
+func row(c conformance.Check) checkreport.Check {
+	return checkreport.Check{Name: c.Name, Contract: c.Contract}
+}
+
 func (a *app) bind(cmd *cobra.Command) {
+	a.Kit = checkreport.Kit[conformance.Check]{Checks: conformance.Checks(), Row: row}
+	a.Bind(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&a.list, "list", false, "list the checks, one a line, and check nothing")
 	f.StringVar(&a.file, "file", "", "YAML file with the provider's objects")
 	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: KUBECONFIG, or the one in the home)")
 	f.StringVar(&a.core, "core", "play", "who is Cluster API's core: play (the kit), or running (core itself)")
-	f.StringVar(&a.only, "run", "", "only the checks whose names match this regular expression")
-	f.StringVarP(&a.format, "output", "o", "text", "report on standard output: text or json")
-	f.StringVar(&a.junit, "junit", "", "write a JUnit report to this file too")
 	f.StringVar(&a.inventoryCommand, "inventory-command", "", "shell command that prints an id of each machine that exists outside, one a line")
 	f.StringVar(&a.restartBy, "restart-command", "", "shell command that kills the provider's manager and starts it again")
 	f.StringVar(&a.watchFilter, "watch-filter", "", "value of --watch-filter of the provider's manager: the kit's objects get that label")
 	f.StringVar(&a.release, "release", "", "folder of a release of the provider: metadata.yaml and infrastructure-components.yaml")
-	f.DurationVar(&a.timeout, "timeout", 0, "end of the whole run; what is made until then is deleted (default: none)")
 	f.DurationVar(&a.limits.Provision, "provision-timeout", 5*time.Minute, "the longest until something is provisioned")
 	f.DurationVar(&a.limits.Delete, "delete-timeout", 5*time.Minute, "the longest until something is gone")
 	f.DurationVar(&a.limits.Quiet, "quiet", 10*time.Second, "how long to look on where nothing is to happen")
-	cmd.MarkFlagFilename("junit", "xml")
 	cmd.MarkFlagFilename("file", "yaml", "yml")
 	cmd.MarkFlagDirname("release")
-	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("core", cobra.FixedCompletions([]string{"play", "running"}, cobra.ShellCompDirectiveNoFileComp))
-	cmd.RegisterFlagCompletionFunc("run", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var names []string
-		for _, check := range conformance.Checks() {
-			names = append(names, check.Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	})
 }
 
 func (a *app) run(ctx context.Context, stdout io.Writer) error {
@@ -135,19 +125,19 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if a.list {
-		return a.writeList(stdout, checks)
+	if a.List {
+		return a.WriteList(stdout, checks)
 	}
-	if a.timeout > 0 {
+	if a.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.timeout)
+		ctx, cancel = context.WithTimeout(ctx, a.Timeout)
 		defer cancel()
 	}
 	subject, err := a.open(ctx)
 	if err != nil {
 		return program.UsageError(err)
 	}
-	report, err := checkreport.Open(checkreport.Options{Format: a.format, JUnit: a.junit, Core: a.core, Stdout: stdout, Stderr: a.stderr})
+	report, err := checkreport.Open(checkreport.Options{Format: a.Format, JUnit: a.JUnit, Core: a.core, Stdout: stdout, Stderr: a.stderr})
 	if err != nil {
 		return err
 	}
@@ -161,16 +151,14 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 // chosen validates the flags that need no API server.
 func (a *app) chosen() ([]conformance.Check, error) {
 	switch {
-	case a.format != checkreport.Text && a.format != checkreport.JSON:
-		return nil, program.Usagef("-o %q: want text or json", a.format)
 	case a.core != "play" && a.core != "running":
 		return nil, program.Usagef("--core %q: want play or running", a.core)
-	case !a.list && a.file == "":
+	case !a.List && a.file == "":
 		return nil, program.Usagef("name the provider's objects with --file; see capi-conformance --help")
-	case a.timeout < 0 || a.limits.Provision <= 0 || a.limits.Delete <= 0 || a.limits.Quiet <= 0:
+	case a.Timeout < 0 || a.limits.Provision <= 0 || a.limits.Delete <= 0 || a.limits.Quiet <= 0:
 		return nil, program.Usagef("--timeout must not be negative; --provision-timeout, --delete-timeout and --quiet must be more than nothing")
 	}
-	return checkreport.Choose("capi-conformance", a.only, conformance.Checks(), func(c conformance.Check) string { return c.Name })
+	return a.Choose("capi-conformance")
 }
 
 // options show what runs, and in text each result as it comes.
@@ -181,17 +169,9 @@ func options(r *checkreport.Report) conformance.Options {
 	}
 }
 
-func (a *app) writeList(w io.Writer, checks []conformance.Check) error {
-	var rows []checkreport.Check
-	for _, check := range checks {
-		rows = append(rows, checkreport.Check{Name: check.Name, Contract: check.Contract})
-	}
-	return checkreport.WriteList(w, a.format, rows)
-}
-
 // tellCore prints whether Cluster API's core ran.
 func (a *app) tellCore(w io.Writer) error {
-	if a.format == checkreport.JSON {
+	if a.Format == checkreport.JSON {
 		return nil
 	}
 	who := "core is played by the kit (--core play)"

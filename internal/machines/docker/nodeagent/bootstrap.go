@@ -33,8 +33,6 @@ type Agent struct {
 	Run func(ctx context.Context, argv []string) error
 	// Wait is how often it polls for files from elsewhere.
 	Wait poll.Pace
-	// ImportLimit is how long the import of an image may fail; 0 is 3 minutes.
-	ImportLimit time.Duration
 }
 
 // step is a part of the bootstrap. Its name appears in conditions and logs.
@@ -192,6 +190,9 @@ func (a *Agent) writeAll(files []File) error {
 	return nil
 }
 
+// importLimit is how long the import of an image may fail.
+const importLimit = 3 * time.Minute
+
 // importImage waits for an image and brings it into the container runtime.
 func (a *Agent) importImage(ctx context.Context, i int) error {
 	settings, err := a.settings()
@@ -212,11 +213,7 @@ func (a *Agent) importImage(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	limit := a.ImportLimit
-	if limit == 0 {
-		limit = 3 * time.Minute
-	}
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(importLimit)
 	err = a.Wait.Until(ctx, func() (bool, error) {
 		err := a.command(ctx, append(slices.Clip(settings.ImportImage), base+".tar"))
 		if err != nil && time.Now().Before(deadline) {

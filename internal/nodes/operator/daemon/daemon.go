@@ -11,7 +11,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -23,7 +22,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -35,15 +33,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/program"
@@ -60,7 +57,7 @@ func Command(c *cobra.Command, getenv func(string) string, agent string, complet
 		if err := complete(); err != nil {
 			return program.UsageError(err)
 		}
-		logger := Log(c.ErrOrStderr())
+		logger := (&controllers.Log{Format: "text"}).Install(c.ErrOrStderr())
 		api, err := Cluster(*kubeconfig, getenv, agent)
 		if err != nil {
 			return err
@@ -101,14 +98,6 @@ func Cluster(file string, getenv func(string) string, name string) (*rest.Config
 	// A bundle is some thirty requests, at once.
 	api.QPS, api.Burst = 50, 100
 	return api, nil
-}
-
-// Log returns a log, which the libraries write into as well.
-func Log(to io.Writer) *slog.Logger {
-	l := slog.New(slog.NewTextHandler(to, nil))
-	log.SetLogger(logr.FromSlogHandler(l.Handler()))
-	klog.SetSlogLogger(l)
-	return l
 }
 
 // AddChecks adds health checks: live is a process that answers, ready one whose
