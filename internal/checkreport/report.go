@@ -67,12 +67,12 @@ func (r *Report) Abandon() error {
 }
 
 // Started shows which check runs, where results do not.
-func (r *Report) Started(check string, number, of int) {
+func (r *Report) Started(check conformance.Check, number, of int) {
 	switch {
 	case r.live:
-		fmt.Fprintf(r.Stderr, "\r\x1b[K[%d/%d] %s", number, of, check)
+		fmt.Fprintf(r.Stderr, "\r\x1b[K[%d/%d] %s", number, of, check.Name)
 	case r.Format == JSON:
-		fmt.Fprintf(r.Stderr, "[%d/%d] %s\n", number, of, check)
+		fmt.Fprintf(r.Stderr, "[%d/%d] %s\n", number, of, check.Name)
 	}
 }
 

@@ -139,10 +139,7 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return errors.Join(program.UsageError(err), report.Abandon())
 	}
-	results := conformance.ExecuteWith(ctx, conformance.Options{
-		Started: func(check conformance.Check, number, of int) { report.Started(check.Name, number, of) },
-		Ended:   report.Ended,
-	}, checks, subjects.open)
+	results := conformance.ExecuteWith(ctx, conformance.Options{Started: report.Started, Ended: report.Ended}, checks, subjects.open)
 	return errors.Join(report.End(subjects.name, results), subjects.close(), a.compare(stdout))
 }
 

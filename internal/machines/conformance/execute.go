@@ -30,12 +30,7 @@ func Checks() []Check {
 }
 
 // Options report the progress of a run. The zero value reports nothing.
-type Options struct {
-	// Started is called before each check, with its place among all, from 1.
-	Started func(check Check, number, of int)
-	// Ended is called after each check and its clean-up.
-	Ended func(conformance.Result)
-}
+type Options = conformance.Options
 
 // Execute runs checks one after the other outside of a Go test. When ctx ends,
 // the check at hand fails, deletes what it made, and the rest fails at once.
@@ -44,14 +39,12 @@ func Execute(ctx context.Context, o Options, checks []Check, subject Subject) []
 	subject.complete()
 	var results []conformance.Result
 	for i, check := range checks {
+		told := conformance.Check{Name: check.Name, Contract: check.Contract}
 		if o.Started != nil {
-			o.Started(check, i+1, len(checks))
+			o.Started(told, i+1, len(checks))
 		}
 		outcome := checkrun.Run(ctx, func(t *checkrun.Recorder) { check.execute(t, subject) })
-		result := conformance.Result{
-			Check: conformance.Check{Name: check.Name, Contract: check.Contract}, Status: conformance.Status(outcome.Status),
-			Messages: outcome.Messages, Took: outcome.Took, Left: outcome.Left,
-		}
+		result := conformance.Result{Check: told, Status: conformance.Status(outcome.Status), Messages: outcome.Messages, Took: outcome.Took, Left: outcome.Left}
 		if o.Ended != nil {
 			o.Ended(result)
 		}

@@ -144,7 +144,7 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	if err := a.tellCore(stdout); err != nil {
 		return err
 	}
-	results := conformance.Execute(ctx, options(report), checks, subject)
+	results := conformance.Execute(ctx, conformance.Options{Started: report.Started, Ended: report.Ended}, checks, subject)
 	return report.End(subject.Objects.Machine.GetKind(), results)
 }
 
@@ -159,14 +159,6 @@ func (a *app) chosen() ([]conformance.Check, error) {
 		return nil, program.Usagef("--timeout must not be negative; --provision-timeout, --delete-timeout and --quiet must be more than nothing")
 	}
 	return a.Choose("capi-conformance")
-}
-
-// options show what runs, and in text each result as it comes.
-func options(r *checkreport.Report) conformance.Options {
-	return conformance.Options{
-		Started: func(check conformance.Check, number, of int) { r.Started(check.Name, number, of) },
-		Ended:   r.Ended,
-	}
 }
 
 // tellCore prints whether Cluster API's core ran.
