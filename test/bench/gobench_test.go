@@ -58,6 +58,8 @@ func goFigures() []goFigure {
 		{pkg: controller, benchmark: "BenchmarkCold", metric: "cold-cpu-s", what: "controller: the same, processor time", unit: "s", rounds: "1x", runs: 3},
 		{promise: "peerpods-steady", metric: "steady-%", rounds: "1x", runs: 3},
 		{pkg: controller, benchmark: "BenchmarkCold", metric: "rss-MiB", what: "controller: 5,000 PeerPods, resident", unit: "MiB", rounds: "1x", runs: 3},
+		{promise: "take-vm", metric: "ms-p99", per: 1000, rounds: "3x"},
+		{promise: "idle-pool", metric: "%-of-a-processor", rounds: "20x"},
 		{promise: "sweep", cases: "/10000", metric: "ns/op", per: 1e9, rounds: "10x"},
 		{promise: "webhook-usual", cases: "/usual", metric: "ms-p99", rounds: "2000x"},
 		{promise: "webhook-large", cases: "/large", metric: "ms-p99", rounds: "2000x"},

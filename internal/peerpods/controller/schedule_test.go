@@ -446,7 +446,7 @@ func (s *poolSchedule) revive() {
 			s.stop(p)
 		}
 	}
-	for len(s.absent) > 0 && (s.benign || s.random.IntN(2) == 0) {
+	for len(s.absent) > 0 && (s.benign || s.random.IntN(6) == 0) {
 		s.must(s.api.Create(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.absent[0]}}))
 		s.absent = s.absent[1:]
 	}
