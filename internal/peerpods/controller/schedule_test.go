@@ -37,6 +37,7 @@ import (
 const (
 	allSchedules  = 500
 	someSchedules = 3
+	tookOne       = "a pod has a VM of the pool"
 )
 
 // TestSchedulesOfPools drives a pool, its pods, their nodes and the controller through
@@ -78,6 +79,9 @@ func TestSchedulesOfPools(t *testing.T) {
 	}
 	close(next)
 	all.Wait()
+	if n >= someSchedules && stats[tookOne] == 0 {
+		t.Error("no pod of all schedules took a VM of the pool")
+	}
 	for _, what := range slices.Sorted(maps.Keys(stats)) {
 		t.Logf("%s: %d times", what, stats[what])
 	}
@@ -489,7 +493,7 @@ func (s *poolSchedule) podsCome() {
 		s.mu.Lock()
 		if m := s.machines[p.address]; p.err == nil && m != nil {
 			p.instance = m.id
-			s.stats = append(s.stats, fmt.Sprintf("a pod has a VM of the pool: %v", m.pod != ""))
+			s.stats = append(s.stats, map[bool]string{true: tookOne, false: "a pod has a VM of its own"}[m.pod != ""])
 		}
 		s.mu.Unlock()
 		s.tell("%s on %s: instance %s, %v", p.name, p.node.name, p.instance, p.err)
