@@ -134,7 +134,7 @@ test-all-run: setup lint verify-generated build-all kube capi upstream-specs vsp
 	@test/run.sh all $(TOOLS)
 
 .PHONY: test-schedules
-test-schedules: ## 1,000 random schedules of faults and crashes for each cloud (15 minutes of processor time, no root)
+test-schedules: ## 1,000 random schedules of faults and crashes for each cloud, 500 of machines and of pools of VMs (25 minutes of processor time, no root)
 	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules(OfPools)?$$' ./providers/... ./internal/machines/reconciler ./internal/peerpods/controller
 
 .PHONY: test-interop
