@@ -59,6 +59,7 @@ func goFigures() []goFigure {
 		{promise: "peerpods-steady", metric: "steady-%", rounds: "1x", runs: 3},
 		{pkg: controller, benchmark: "BenchmarkCold", metric: "rss-MiB", what: "controller: 5,000 PeerPods, resident", unit: "MiB", rounds: "1x", runs: 3},
 		{promise: "take-vm", metric: "ms-p99", per: 1000, rounds: "3x"},
+		{pkg: "./internal/peerpods/adaptor/cluster", benchmark: "BenchmarkTakeVMAtAServer", metric: "ms-p99", what: "the same at a real API server beside it", unit: "ms", rounds: "1x", runs: 3},
 		{promise: "idle-pool", metric: "%-of-a-processor", rounds: "20x"},
 		{promise: "sweep", cases: "/10000", metric: "ns/op", per: 1e9, rounds: "10x"},
 		{promise: "webhook-usual", cases: "/usual", metric: "ms-p99", rounds: "2000x"},
