@@ -518,9 +518,15 @@ func (s *poolSchedule) podsGo() {
 	}
 }
 
+// stop removes a pod. If the adaptor dies meanwhile, who asked has got no answer and asks
+// again.
 func (s *poolSchedule) stop(p *workload) {
-	s.pods = slices.DeleteFunc(s.pods, func(of *workload) bool { return of == p })
 	p.node.end(p.sandbox)
+	if p.node.fuse.burnt() {
+		p.err = errDead
+		return
+	}
+	s.pods = slices.DeleteFunc(s.pods, func(of *workload) bool { return of == p })
 	s.collectPod(p)
 }
 
@@ -663,7 +669,7 @@ func (s *poolSchedule) settle() {
 		return
 	}
 	for _, p := range slices.Clone(s.pods) {
-		s.stop(p)
+		s.stop(p) // no adaptor dies any more
 	}
 	if pool := s.getPool(); pool != nil && pool.DeletionTimestamp == nil {
 		s.must(s.api.Delete(s.t.Context(), pool))
