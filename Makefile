@@ -134,8 +134,8 @@ test-all-run: setup lint verify-generated build-all kube capi upstream-specs vsp
 	@test/run.sh all $(TOOLS)
 
 .PHONY: test-schedules
-test-schedules: ## 1,000 random schedules of faults and crashes for each cloud (15 minutes of processor time, no root)
-	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules$$' ./providers/... ./internal/machines/reconciler
+test-schedules: ## 1,000 random schedules of faults and crashes for each cloud, 500 of machines and of pools of VMs (25 minutes of processor time, no root)
+	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules(OfPools)?$$' ./providers/... ./internal/machines/reconciler ./internal/peerpods/controller
 
 .PHONY: test-interop
 test-interop: setup build-all podvm demo-image ## Real containerd with our shim and Kata's (KATA_SHIM=PATH), upstream's daemons with ours (UPSTREAM_ADAPTOR=, UPSTREAM_FORWARDER=PATH)

@@ -32,6 +32,7 @@ type poolStand struct {
 	answer func(address string) error
 	made   int // calls of CreateInstance
 	data   []string
+	list   []provider.Instance // what the cloud lists, if not nil
 }
 
 // counting is the provider of a poolStand.
@@ -50,10 +51,17 @@ func (c *counting) CreateInstance(ctx context.Context, name, key string, data cl
 	return c.Cloud.CreateInstance(ctx, name, key, data, spec)
 }
 
+func (c *counting) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	if c.of.list != nil {
+		return c.of.list, nil
+	}
+	return c.Cloud.ListInstances(ctx, match)
+}
+
 // Teardown leaves the cloud: another connection uses it.
 func (c *counting) Teardown() error { return nil }
 
-func newPoolStand(t *testing.T, spec v1alpha1.PodVMPoolSpec) *poolStand {
+func newPoolStand(t testing.TB, spec v1alpha1.PodVMPoolSpec) *poolStand {
 	s := &poolStand{answer: func(string) error { return nil }}
 	s.stand = newStand(t, func(c *fake.Cloud) provider.Provider { return &counting{c, s} })
 	s.restart()
@@ -283,6 +291,26 @@ func TestNodeDiesAfterItsClaim(t *testing.T) {
 	}
 	s.clock.advance(claimGrace)
 	s.until("the VM is gone", func() bool { _, err := s.get(taken); return err != nil && len(s.instances()) == 0 })
+}
+
+// TestNodeObjectGoes: the VM of a pod that is still there stays when somebody deletes its
+// Node, which a kubelet makes again.
+func TestNodeObjectGoes(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 1})
+	s.untilReady(1)
+	taken, own := s.take("web")
+	s.use(taken, own)
+	if err := s.client.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "uid-web"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.sweep(time.Hour)
+	s.once()
+	if now, err := s.get(taken); err != nil || now.DeletionTimestamp != nil {
+		t.Errorf("the VM of a pod: %v, deleted %v", err, now.DeletionTimestamp)
+	}
 }
 
 func TestPoolIsReplaced(t *testing.T) {

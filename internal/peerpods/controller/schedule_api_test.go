@@ -211,5 +211,9 @@ func (a *apiServer) list(ctx context.Context, t target, query url.Values) (any, 
 	if t.resource == v1alpha1.PoolResource {
 		list = &v1alpha1.PodVMPoolList{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PodVMPoolList"}}
 	}
-	return list, a.List(ctx, list, client.InNamespace(t.namespace), client.MatchingLabelsSelector{Selector: byLabel}, client.MatchingFieldsSelector{Selector: byField})
+	options := []client.ListOption{client.InNamespace(t.namespace), client.MatchingLabelsSelector{Selector: byLabel}}
+	if !byField.Empty() {
+		options = append(options, client.MatchingFieldsSelector{Selector: byField})
+	}
+	return list, a.List(ctx, list, options...)
 }

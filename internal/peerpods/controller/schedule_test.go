@@ -37,6 +37,7 @@ import (
 const (
 	allSchedules  = 500
 	someSchedules = 3
+	tookOne       = "a pod has a VM of the pool"
 )
 
 // TestSchedulesOfPools drives a pool, its pods, their nodes and the controller through
@@ -78,6 +79,9 @@ func TestSchedulesOfPools(t *testing.T) {
 	}
 	close(next)
 	all.Wait()
+	if n >= someSchedules && stats[tookOne] == 0 {
+		t.Error("no pod of all schedules took a VM of the pool")
+	}
 	for _, what := range slices.Sorted(maps.Keys(stats)) {
 		t.Logf("%s: %d times", what, stats[what])
 	}
@@ -446,7 +450,7 @@ func (s *poolSchedule) revive() {
 			s.stop(p)
 		}
 	}
-	for len(s.absent) > 0 && (s.benign || s.random.IntN(2) == 0) {
+	for len(s.absent) > 0 && (s.benign || s.random.IntN(6) == 0) {
 		s.must(s.api.Create(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.absent[0]}}))
 		s.absent = s.absent[1:]
 	}
@@ -489,7 +493,7 @@ func (s *poolSchedule) podsCome() {
 		s.mu.Lock()
 		if m := s.machines[p.address]; p.err == nil && m != nil {
 			p.instance = m.id
-			s.stats = append(s.stats, fmt.Sprintf("a pod has a VM of the pool: %v", m.pod != ""))
+			s.stats = append(s.stats, map[bool]string{true: tookOne, false: "a pod has a VM of its own"}[m.pod != ""])
 		}
 		s.mu.Unlock()
 		s.tell("%s on %s: instance %s, %v", p.name, p.node.name, p.instance, p.err)
@@ -514,9 +518,15 @@ func (s *poolSchedule) podsGo() {
 	}
 }
 
+// stop removes a pod. If the adaptor dies meanwhile, who asked has got no answer and asks
+// again.
 func (s *poolSchedule) stop(p *workload) {
-	s.pods = slices.DeleteFunc(s.pods, func(of *workload) bool { return of == p })
 	p.node.end(p.sandbox)
+	if p.node.fuse.burnt() {
+		p.err = errDead
+		return
+	}
+	s.pods = slices.DeleteFunc(s.pods, func(of *workload) bool { return of == p })
 	s.collectPod(p)
 }
 
@@ -659,7 +669,7 @@ func (s *poolSchedule) settle() {
 		return
 	}
 	for _, p := range slices.Clone(s.pods) {
-		s.stop(p)
+		s.stop(p) // no adaptor dies any more
 	}
 	if pool := s.getPool(); pool != nil && pool.DeletionTimestamp == nil {
 		s.must(s.api.Delete(s.t.Context(), pool))

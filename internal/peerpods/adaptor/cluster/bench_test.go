@@ -25,9 +25,10 @@ import (
 
 // BenchmarkTakeVM has 200 pods on 20 nodes come within a second to a pool in which 200 VMs
 // wait. Each has to get one. The API server is in memory, and spoken to by HTTP.
-func BenchmarkTakeVM(b *testing.B) {
+func BenchmarkTakeVM(b *testing.B) { benchmarkTakeVM(b, newFakeAPI(b).serve()) }
+
+func benchmarkTakeVM(b *testing.B, config *rest.Config) {
 	const nodes, pods = 20, 200
-	config := newFakeAPI(b).serve()
 	var list []*Cluster
 	for i := range nodes {
 		list = append(list, runNode(b, config, fmt.Sprint("bench-", i)))

@@ -58,9 +58,18 @@ func ownersEnforced(t *testing.T, cp *realcluster.ControlPlane) {
 	}
 }
 
+// BenchmarkTakeVMAtAServer is [BenchmarkTakeVM] with a real API server, whose own time, and
+// that of its store, is most of it.
+func BenchmarkTakeVMAtAServer(b *testing.B) {
+	cp, w := realWho(b)
+	cp.Kubectl(b, "apply", "-k", filepath.Join(base(), "crd"))
+	cp.Kubectl(b, "wait", "--for=condition=Established", "crd/peerpods.confidentialcontainers.org", "crd/podvmpools.confidentialcontainers.org")
+	benchmarkTakeVM(b, w.admin)
+}
+
 func base() string { return filepath.Join(teststand.Root(), "deploy", "base") }
 
-func realWho(t *testing.T) (*realcluster.ControlPlane, who) {
+func realWho(t testing.TB) (*realcluster.ControlPlane, who) {
 	cp := realcluster.StartControlPlane(t, realcluster.ControlPlaneOptions{APIServer: []string{ownerEnforcement}})
 	cp.Kubectl(t, "create", "namespace", adaptorNamespace)
 	cp.Kubectl(t, "apply", "-n", adaptorNamespace, "-f", filepath.Join(base(), "adaptor", "rbac.yaml"))
