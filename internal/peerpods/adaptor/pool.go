@@ -10,6 +10,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
@@ -76,7 +77,7 @@ func (s *Service) handOver(ctx context.Context, vm *PoolVM, data cloudinit.Cloud
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &vm.Node, nil }
 	address := net.JoinHostPort(vm.Instance.IPs[0].String(), handover.Port)
 	if err := s.opts.HandOver(ctx, address, config, []byte(text)); err != nil {
-		return fmt.Errorf("hand over to the VM at %s: %w", address, withoutSecrets(err, data))
+		return fmt.Errorf("hand over to the VM at %s: %w", address, redact.UserData(err, data))
 	}
 	return nil
 }

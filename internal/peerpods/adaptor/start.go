@@ -83,18 +83,7 @@ func (s *Service) requestInstance(ctx context.Context, rec *Record, data cloudin
 	if err == nil {
 		return instance, nil
 	}
-	return instance, withoutSecrets(err, data)
-}
-
-// withoutSecrets returns err without what is in the user-data.
-func withoutSecrets(err error, data cloudinit.CloudConfig) error {
-	text, _ := data.Generate()
-	secrets := []string{text}
-	for _, file := range data.WriteFiles {
-		secrets = append(secrets, file.Content)
-		secrets = append(secrets, redact.Find(file.Content)...)
-	}
-	return redact.Error(err, redact.Known(secrets...))
+	return instance, redact.UserData(err, data)
 }
 
 // noteInstance records the instance that the provider returned, also with an

@@ -30,7 +30,8 @@ type poolStand struct {
 	pools *Pools
 	// answer is what the next probes return.
 	answer func(address string) error
-	made   int // calls of CreateInstance
+	made   int  // calls of CreateInstance
+	quotes bool // CreateInstance refuses what it is given, and quotes it
 	data   []string
 	list   []provider.Instance // what the cloud lists, if not nil
 }
@@ -47,6 +48,9 @@ func (c *counting) CreateInstance(ctx context.Context, name, key string, data cl
 		return nil, err
 	}
 	c.of.made++
+	if c.of.quotes {
+		return nil, fmt.Errorf("%w: bad user-data: %s", provider.ErrInvalidArgument, text)
+	}
 	c.of.data = append(c.of.data, text)
 	return c.Cloud.CreateInstance(ctx, name, key, data, spec)
 }
@@ -505,4 +509,30 @@ func TestShortPods(t *testing.T) {
 	s.untilReady(4)
 	s.clock.advance(surplusAfter)
 	s.untilReady(1)
+}
+
+// TestErrorsKeepKeys: a cloud that quotes what it refuses tells nobody the key of a VM.
+func TestErrorsKeepKeys(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 1})
+	s.quotes = true
+	s.until("the reason", func() bool { return s.pool().Status.LastError != nil })
+	_, rest, _ := strings.Cut(s.pool().Status.LastError.Message, "create an instance")
+	s.events.mu.Lock()
+	defer s.events.mu.Unlock()
+	for _, text := range append(s.events.list, rest) {
+		if strings.Contains(text, "PRIVATE KEY") || strings.Contains(text, "await-pod") || !strings.Contains(rest, "bad user-data") {
+			t.Errorf("it says %q", text)
+		}
+	}
+}
+
+// TestNotesAreSeldom: each is a write to the API server, and many VMs may not answer.
+func TestNotesAreSeldom(t *testing.T) {
+	m, now := &memory{}, time.Now()
+	for i := range 100 {
+		m.note("boot", fmt.Errorf("no answer %d", i), now.Add(time.Duration(i)*poolPeriod/50))
+	}
+	if last := m.lastError(); last.Message != "no answer 50" {
+		t.Errorf("last noted %q", last.Message)
+	}
 }

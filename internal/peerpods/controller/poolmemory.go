@@ -101,10 +101,14 @@ func (m *memory) lastError() *v1alpha1.Error {
 	return m.last
 }
 
-// note notes an error that may go by itself.
+// note notes an error that may go by itself, at most once in a while: each is a write to
+// the API server.
 func (m *memory) note(step string, err error, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.last != nil && now.Sub(m.last.Time.Time) < poolPeriod {
+		return
+	}
 	m.last = claims.Error(step, err, now)
 }
 

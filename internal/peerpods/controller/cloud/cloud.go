@@ -77,8 +77,7 @@ func (c *Cloud) Create(ctx context.Context, name, key string, data cloudinit.Clo
 		err = instance.Check()
 	}
 	if err != nil {
-		text, _ := data.Generate() // clouds quote what they refuse, and this holds the VM's key
-		return instance, fmt.Errorf("create an instance at provider %s: %w", c.Name, redact.Error(err, redact.Known(append(redact.Find(text), text)...)))
+		return instance, fmt.Errorf("create an instance at provider %s: %w", c.Name, redact.UserData(err, data))
 	}
 	return instance, nil
 }
