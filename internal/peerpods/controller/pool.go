@@ -5,6 +5,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -102,11 +103,11 @@ func (p *Pools) fill(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.R
 		template := pool.Status.Template
 		return reconcile.Result{RequeueAfter: poolPeriod}, p.writeStatus(ctx, pool, p.take(pool, members, template), template)
 	}
-	node, err := p.nodeCertificate(ctx)
+	node, key, err := p.nodeCertificate(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	template := templateOf(pool, c, node)
+	template := templateOf(pool, c, node, key)
 	members, err := p.members(ctx, p.cached, pool)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -234,11 +235,14 @@ func (r *Reconciler) retire(ctx context.Context, list []*v1alpha1.PeerPod) error
 	return errors.Join(problems...)
 }
 
-// templateOf names all that a VM of the pool is made from.
-func templateOf(pool *v1alpha1.PodVMPool, c *cloud.Cloud, node []byte) string {
+// templateOf names all that a VM of the pool is made from. The provider's credentials are
+// among it: without the key nobody can tell from the name, which many may read, whether a
+// guess of a password is right.
+func templateOf(pool *v1alpha1.PodVMPool, c *cloud.Cloud, node, key []byte) string {
 	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), instanceSpec(pool), string(node)}) // cannot fail
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:16])
+	sum := hmac.New(sha256.New, key)
+	sum.Write(text)
+	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
 func instanceSpec(pool *v1alpha1.PodVMPool) provider.InstanceTypeSpec {
@@ -277,21 +281,21 @@ func (p *Pools) writeStatus(ctx context.Context, pool *v1alpha1.PodVMPool, count
 }
 
 // nodeCertificate returns the certificate with which the nodes of this cluster prove to
-// waiting VMs who they are. It makes Secret [claims.PoolSecret] if there is none, or one
+// waiting VMs who they are, and its key. It makes Secret [claims.PoolSecret] if there is none, or one
 // that ends soon: VMs that know only the former one are replaced.
-func (p *Pools) nodeCertificate(ctx context.Context) ([]byte, error) {
+func (p *Pools) nodeCertificate(ctx context.Context) (certificate, private []byte, err error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: p.options.Namespace, Name: claims.PoolSecret}
-	err := p.live.Get(ctx, key, secret)
+	err = p.live.Get(ctx, key, secret)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read Secret %s: %w", key, err)
+		return nil, nil, fmt.Errorf("read Secret %s: %w", key, err)
 	}
 	if err == nil && podtls.ValidFor(secret.Data[corev1.TLSCertKey], p.now(), podtls.RenewBefore) {
-		return secret.Data[corev1.TLSCertKey], nil
+		return secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], nil
 	}
 	bundle, bad := podtls.NewBundle("podvmpool", p.now())
 	if bad != nil {
-		return nil, bad
+		return nil, nil, bad
 	}
 	secret.Namespace, secret.Name, secret.Type = key.Namespace, key.Name, corev1.SecretTypeTLS
 	secret.Data = map[string][]byte{corev1.TLSCertKey: bundle.ClientCertPEM, corev1.TLSPrivateKeyKey: bundle.ClientKeyPEM}
@@ -301,7 +305,7 @@ func (p *Pools) nodeCertificate(ctx context.Context) ([]byte, error) {
 		err = p.writer.Update(ctx, secret)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("write Secret %s: %w", key, err)
+		return nil, nil, fmt.Errorf("write Secret %s: %w", key, err)
 	}
-	return bundle.ClientCertPEM, nil
+	return bundle.ClientCertPEM, bundle.ClientKeyPEM, nil
 }

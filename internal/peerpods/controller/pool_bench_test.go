@@ -30,12 +30,12 @@ func BenchmarkIdlePool(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	node, err := s.pools.nodeCertificate(b.Context())
+	node, key, err := s.pools.nodeCertificate(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
 	for range vms {
-		pp := claims.NewPoolVM(pool, claims.Claim{Provider: "fake", Cluster: "c1", Namespace: "system"}, templateOf(pool, c, node), string(node))
+		pp := claims.NewPoolVM(pool, claims.Claim{Provider: "fake", Cluster: "c1", Namespace: "system"}, templateOf(pool, c, node, key), string(node))
 		claims.Created(v1alpha1.Instance{ID: "i-" + pp.Name, Addresses: []string{"198.18.0.1"}})(pp)
 		claims.Ready(pp)
 		peerPods = append(peerPods, *pp)

@@ -536,3 +536,16 @@ func TestNotesAreSeldom(t *testing.T) {
 		t.Errorf("last noted %q", last.Message)
 	}
 }
+
+// TestTemplateNeedsTheKey: the name of a template tells nobody who lacks the key whether a
+// guess of the provider's credentials is right.
+func TestTemplateNeedsTheKey(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 1})
+	c, err := s.r.clouds.Get("fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node := []byte("certificate"); templateOf(s.pool(), c, node, []byte("a")) == templateOf(s.pool(), c, node, []byte("b")) {
+		t.Error("the same name with another key")
+	}
+}
