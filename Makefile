@@ -45,7 +45,7 @@ demo: ## Run a pod in its own VM, show its output, remove everything, say what t
 
 .PHONY: test
 test: ## Every promise of SPECIFICATION.md, once: lint, unit, integration, end to end (root)
-	@test/hugepages.sh $(MAKE) --no-print-directory test-run
+	@test/kernel.sh $(MAKE) --no-print-directory test-run
 
 .PHONY: test-run
 test-run: setup build-all lint-format verify-generated vulncheck kube capi podvm demo-image
@@ -127,7 +127,7 @@ test-unit: ## The fast loop: unit tests, no root (under 2 minutes when warm; wha
 
 .PHONY: test-all
 test-all: ## Everything at full size, with the race detector: hours; what passed is not run again (root)
-	@test/hugepages.sh $(MAKE) --no-print-directory test-all-run
+	@test/kernel.sh $(MAKE) --no-print-directory test-all-run
 
 .PHONY: test-all-run
 test-all-run: setup lint verify-generated build-all kube capi upstream-specs vsphere-modules podvm node-image demo-image vulncheck
