@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
@@ -44,42 +45,55 @@ func TestUpstreamSpecsOnDockerOfTwoVersions(t *testing.T) {
 // and returns the version.
 func unpackKube(t *testing.T, file, folder string) string {
 	t.Helper()
+	image, version := nodeImage(t, file)
+	if err := os.MkdirAll(filepath.Join(folder, version), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.OpenFile(filepath.Join(folder, version, "kube"), os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	copyFrom(t, image, "usr/local/bin/kube", program)
+	return version
+}
+
+// nodeImage returns the image in a file, and its version.
+func nodeImage(t *testing.T, file string) (image v1.Image, version string) {
+	t.Helper()
 	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(file) })
 	if err != nil || len(manifest) != 1 || len(manifest[0].RepoTags) != 1 {
 		t.Fatalf("%s: %v, %v, want one image", file, manifest, err)
 	}
 	tag, err := name.NewTag(manifest[0].RepoTags[0])
+	if err == nil {
+		image, err = tarball.ImageFromPath(file, nil)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := tarball.ImageFromPath(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return image, tag.TagStr()
+}
+
+// copyFrom copies a file of an image.
+func copyFrom(t *testing.T, image v1.Image, name string, to io.Writer) {
+	t.Helper()
 	files := mutate.Extract(image)
 	defer files.Close()
 	r := tar.NewReader(files)
-	for h, err := r.Next(); ; h, err = r.Next() {
+	for {
+		h, err := r.Next()
 		if err != nil {
-			t.Fatalf("%s has no program of Kubernetes: %v", file, err)
+			t.Fatalf("the image has no %s: %v", name, err)
 		}
-		if h.Name == "usr/local/bin/kube" {
-			break
+		if h.Name != name {
+			continue
 		}
+		if _, err := io.Copy(to, r); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
-	dir := filepath.Join(folder, tag.TagStr())
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.OpenFile(filepath.Join(dir, "kube"), os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer program.Close()
-	if _, err := io.Copy(program, r); err != nil {
-		t.Fatal(err)
-	}
-	return tag.TagStr()
 }
 
 // addOldNodes adds a class whose workers take the kubeadm of the control plane's version
