@@ -78,11 +78,16 @@ $(PODVM)/initrd.cpio: $(GOSOURCES) $(wildcard images/podvm/*)
 	go run ./cmd/podvm-image build --output $(PODVM) --cache $(CACHE)/podvm --guest-version $(VERSION)
 
 .PHONY: node-image
-node-image: $(NODE)/node.tar ## Build the image of machines that are containers into bin/node (Kubernetes: minutes, the first time)
+node-image: $(NODE)/$(KUBERNETES:%=%/)node.tar ## Build the image of machines that are containers into bin/node (Kubernetes: minutes, the first time); KUBERNETES=v1.35.8: of that version
 
 NODESOURCES = $(shell find images/node internal/machines/nodeimage internal/machines/docker/nodeagent cmd/node-image cmd/node-agent -type f) go.mod go.sum
 $(NODE)/node.tar: $(NODESOURCES)
-	go run ./cmd/node-image build --output $(NODE) --cache $(CACHE)/node-image --agent-version $(VERSION)
+	$(NODEBUILD)
+$(NODE)/v%/node.tar: $(NODESOURCES)
+	$(NODEBUILD) --kubernetes-version v$*
+NODEBUILD = go run ./cmd/node-image build --output $(@D) --cache $(CACHE)/node-image --agent-version $(VERSION)
+# Of the version of Kubernetes from which specifications upgrade to that of images/node/kube.
+OLDERNODE := $(NODE)/v1.35.8/node.tar
 
 .PHONY: demo-image
 demo-image: $(DEMO)/index.json ## Build the container image of the demo
@@ -130,8 +135,8 @@ test-all: ## Everything at full size, with the race detector: hours; what passed
 	@test/kernel.sh $(MAKE) --no-print-directory test-all-run
 
 .PHONY: test-all-run
-test-all-run: setup lint verify-generated build-all kube capi upstream-specs vsphere-modules podvm node-image demo-image vulncheck
-	@test/run.sh all $(TOOLS)
+test-all-run: setup lint verify-generated build-all kube capi upstream-specs vsphere-modules podvm node-image $(OLDERNODE) demo-image vulncheck
+	@OUTRIGGER_NODE_IMAGE_OLDER=$(OLDERNODE) test/run.sh all $(TOOLS)
 
 .PHONY: test-schedules
 test-schedules: ## 1,000 random schedules of faults and crashes for each cloud, 500 of machines and of pools of VMs (25 minutes of processor time, no root)
@@ -156,8 +161,9 @@ upstream-specs:
 	@cd test/capi/upstream && go list -tags e2e -deps -test . >/dev/null
 
 .PHONY: test-capi-upstream
-test-capi-upstream: setup build-all kube capi upstream-specs node-image ## Cluster API's own specifications with both families (docs/capi-upstream.md) (root)
-	OUTRIGGER_TEST_ALL=1 OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 150m -run '^TestUpstreamSpecs' ./test/capi
+test-capi-upstream: setup build-all kube capi upstream-specs node-image $(OLDERNODE) ## Cluster API's own specifications with both families (docs/capi-upstream.md) (root)
+	OUTRIGGER_TEST_ALL=1 OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar OUTRIGGER_NODE_IMAGE_OLDER=$(OLDERNODE) \
+	  go test -tags integration -count=1 -v -timeout 150m -run '^TestUpstreamSpecs' ./test/capi
 
 # Tests have no network: what vSphere's manager is built from is fetched before.
 .PHONY: vsphere-modules

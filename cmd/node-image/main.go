@@ -47,6 +47,9 @@ the time of the files that are made.`,
 			if _, err := name.NewRepository(o.Repository); err != nil {
 				return program.Usagef("--repository %q is not an image without a tag: %w", o.Repository, err)
 			}
+			if o.Kubernetes != "" && !nodeimage.ValidVersion(o.Kubernetes) {
+				return program.Usagef("--kubernetes-version %q is not a version such as v1.35.8", o.Kubernetes)
+			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,6 +66,7 @@ the time of the files that are made.`,
 	f.StringVar(&o.Output, "output", filepath.Join("bin", "node"), "folder for the image")
 	f.StringVar(&o.Cache, "cache", commandline.Cache("node-image"), "folder for downloaded packages")
 	f.StringVar(&o.Repository, "repository", "outrigger/node", "name of the image; the tag is the version of Kubernetes")
+	f.StringVar(&o.Kubernetes, "kubernetes-version", "", "version of Kubernetes, such as v1.35.8, from Go's module proxy; without one that of images/node/kube")
 	f.StringVar(&o.Version, "agent-version", "", "version that node-agent reports")
 	commandline.Form(cmd, &format, "out", "summary on standard output", "text", "json")
 	return cmd

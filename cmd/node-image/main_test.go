@@ -23,6 +23,7 @@ func TestWrongUsage(t *testing.T) {
 		"build -o xml":                 `--out "xml"`,
 		"build --repository Not/Lower": "--repository",
 		"build --repository a/b:v1":    "--repository",
+		"build --kubernetes-version 1": "--kubernetes-version",
 	} {
 		cmd := rootCommand()
 		cmd.SetArgs(strings.Fields(args))

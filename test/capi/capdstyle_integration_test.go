@@ -39,6 +39,8 @@ func TestNodesWithIPv6(t *testing.T) {
 	f.pods(t)
 	f.traffic(t)
 	f.restart(t)
+	f.three(t)
+	f.families(t, "6")
 	f.delete(t)
 }
 

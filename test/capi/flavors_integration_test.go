@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,8 +36,7 @@ func addFlavors(t *testing.T, folder string) {
 	// Images have the cluster's version, as in a cloud: an upgrade is one of images.
 	upgraded := changed(t, byClass, "( +)memory: .*\n", "$0${1}image: node-VERSION\n")
 	addFlavor(t, folder, "upgrade", upgraded)
-	addClass(t, folder, "scale-in", upgraded,
-		"( +)kubeadmConfigSpec:\n", "${1}rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0}}}\n$0")
+	addClass(t, folder, "outrigger", "scale-in", upgraded, scalesIn...)
 	addRollout(t, folder, byClass)
 }
 
@@ -80,7 +80,7 @@ func addRollout(t *testing.T, folder, byClass string) {
 	cluster := changed(t, byClass,
 		"    controlPlane:\n", "$0      "+onNodes("control-plane")+"      taints: "+machineTaints+"\n",
 		"( +)name: md-0\n", "$0${1}"+onNodes("worker")+"${1}minReadySeconds: 5\n${1}taints: "+machineTaints+"\n")
-	addClass(t, folder, "rollout", cluster,
+	addClass(t, folder, "outrigger", "rollout", cluster,
 		"  controlPlane:\n", "$0    "+marks("class-control-plane"),
 		"( +)- class: default-worker\n", "$0${1}  "+marks("class-worker")+"${1}  healthCheck: "+unhealthy+"\n",
 		"metadata: {name: (outrigger-[a-z-]+)}\n",
@@ -89,14 +89,17 @@ func addRollout(t *testing.T, folder, byClass string) {
 		"( +)kubeadmConfigSpec:\n", "${1}machineTemplate: {"+strings.TrimSpace(marks("machine-template"))+"}\n$0")
 }
 
-// addClass adds a flavor whose cluster is of a class of the same name: the release's,
+// scalesIn changes a class: its control plane is scaled in before it is scaled out.
+var scalesIn = []string{"( +)kubeadmConfigSpec:\n", "${1}rollout: {strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0}}}\n$0"}
+
+// addClass adds a flavor whose cluster is of a class of the same name: one of the release's,
 // changed.
-func addClass(t *testing.T, folder, name, cluster string, pairs ...string) {
+func addClass(t *testing.T, folder, of, name, cluster string, pairs ...string) {
 	t.Helper()
-	pairs = append(pairs, "kind: ClusterClass\nmetadata: {name: outrigger}", "kind: ClusterClass\nmetadata: {name: "+name+"}")
-	class := changed(t, readText(t, filepath.Join(folder, "clusterclass-outrigger.yaml")), pairs...)
+	pairs = slices.Concat(pairs, []string{`kind: ClusterClass\nmetadata: \{name: ` + of + `}`, "kind: ClusterClass\nmetadata: {name: " + name + "}"})
+	class := changed(t, readText(t, filepath.Join(folder, "clusterclass-"+of+".yaml")), pairs...)
 	writeText(t, filepath.Join(folder, "clusterclass-"+name+".yaml"), class)
-	addFlavor(t, folder, name, changed(t, cluster, "name: outrigger\n", "name: "+name+"\n"))
+	addFlavor(t, folder, name, changed(t, cluster, "name: "+of+"\n", "name: "+name+"\n"))
 }
 
 // changed returns a text with pairs of an expression and its replacement applied to it,

@@ -42,17 +42,20 @@ const (
 )
 
 // nodeArchive returns the node image's file.
-func nodeArchive(t *testing.T) string {
+func nodeArchive(t *testing.T) string { return imageFile(t, "OUTRIGGER_NODE_IMAGE", "make test-nodes") }
+
+// imageFile returns the file of a node image that a variable names, as a target does.
+func imageFile(t *testing.T, variable, target string) string {
 	t.Helper()
-	file := os.Getenv("OUTRIGGER_NODE_IMAGE")
+	file := os.Getenv(variable)
 	if file == "" {
-		t.Skip("it wants 2 GB of memory and some minutes: run make test-nodes, or set OUTRIGGER_NODE_IMAGE to the file that make node-image has written")
+		t.Skipf("it wants 2 GB of memory and some minutes: run %s, or set %s to a file that make node-image has written", target, variable)
 	}
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(stand.Root(), file)
 	}
 	if _, err := os.Stat(file); err != nil {
-		t.Fatalf("OUTRIGGER_NODE_IMAGE: %v", err)
+		t.Fatalf("%s: %v", variable, err)
 	}
 	return file
 }
@@ -102,8 +105,10 @@ func TestNodes(t *testing.T) {
 
 // load brings the images into the engine: of nodes, of the load balancer, and
 // the one that pods use.
-func (f *fleet) load(t *testing.T, file string) {
-	f.engine.Load(t, file)
+func (f *fleet) load(t *testing.T, nodes ...string) {
+	for _, file := range nodes {
+		f.engine.Load(t, file)
+	}
 	f.engine.Import(t, nodeBalancer, map[string]string{"cluster-loadbalancer": stand.Binary(t, "cluster-loadbalancer")}, `ENTRYPOINT ["/cluster-loadbalancer"]`)
 	tools := cluster.Tools(t)
 	tag, err := name.NewTag(tools.Ref)

@@ -42,7 +42,7 @@ func TestUpstreamSpecs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, spec := range append(upstreamSpecs, dockerSpecs...) {
+	for _, spec := range slices.Concat(upstreamSpecs, dockerSpecs, versionSpecs) {
 		if !strings.Contains(string(page), ": `"+spec+"` |") {
 			t.Errorf("docs/capi-upstream.md does not have %s", spec)
 		}
@@ -72,20 +72,32 @@ var dockerSpecs = []string{
 // TestUpstreamSpecsOnDocker runs some of them with containers of an engine, of the node
 // image: nodes are Kubernetes' own.
 func TestUpstreamSpecsOnDocker(t *testing.T) {
-	file := nodeArchive(t)
-	f := &fleet{engine: dockerd.StartDaemon(t, dockerd.Options{Storage: "overlay2"})}
-	f.load(t, file)
-	empty := engineInventory(t, f.engine)
-	t.Setenv("EXP_KUBEADM_BOOTSTRAP_FORMAT_IGNITION", "true")
-	f.manage(t)
+	f, u := startDockerSpecs(t, nodeArchive(t))
 	addDockerFlavors(t, f.r.Folder("v0.1.0"))
 	addDrain(t, f.r.Folder("v0.1.0"), f.engine.Engine)
 	f.m.Apply(t, fmt.Sprintf(clusterInfo, f.m.Address, f.m.Port()))
-	u := upstream{upstreamProgram(t), f.m, f.r, []string{"UPSTREAM_VERSION=" + nodeVersion}}
-	for _, spec := range dockerSpecs {
+	u.env = append(u.env, "UPSTREAM_VERSION="+nodeVersion)
+	u.runAtEngine(t, f.engine, dockerSpecs)
+}
+
+// startDockerSpecs starts an engine with node images, and a management cluster for it.
+func startDockerSpecs(t *testing.T, images ...string) (*fleet, upstream) {
+	t.Helper()
+	f := &fleet{engine: dockerd.StartDaemon(t, dockerd.Options{Storage: "overlay2"})}
+	f.load(t, images...)
+	t.Setenv("EXP_KUBEADM_BOOTSTRAP_FORMAT_IGNITION", "true")
+	f.manage(t)
+	return f, upstream{upstreamProgram(t), f.m, f.r, []string{"DOCKER_HOST=" + f.engine.Host}}
+}
+
+// runAtEngine runs specifications, each of which leaves nothing at the engine.
+func (u upstream) runAtEngine(t *testing.T, engine *dockerd.Daemon, specs []string) {
+	t.Helper()
+	empty := engineInventory(t, engine)
+	for _, spec := range specs {
 		t.Run(spec, func(t *testing.T) {
 			u.run(t, spec)
-			if diff := cmp.Diff(empty, engineInventory(t, f.engine)); diff != "" {
+			if diff := cmp.Diff(empty, engineInventory(t, engine)); diff != "" {
 				t.Errorf("left at the engine (-before +now):\n%s", diff)
 			}
 		})
@@ -114,9 +126,9 @@ type upstream struct {
 
 func (u upstream) run(t *testing.T, spec string, env ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, u.program, "-test.run=^TestSpecifications$", "-test.timeout=20m", "-ginkgo.label-filter=/^"+spec+"$/", "-ginkgo.fail-on-empty")
+	cmd := exec.CommandContext(ctx, u.program, "-test.run=^TestSpecifications$", "-test.timeout=40m", "-ginkgo.label-filter=/^"+spec+"$/", "-ginkgo.fail-on-empty")
 	cmd.Env = slices.Concat(os.Environ(), u.r.Env(), u.env, env, []string{"CONTROL_PLANE_ENDPOINT_HOST=127.0.0.1", "HOME=" + t.TempDir(),
 		"UPSTREAM_KUBECONFIG=" + u.m.Kubeconfig, "UPSTREAM_CLUSTERCTL_CONFIG=" + u.r.Config(), "UPSTREAM_ARTIFACTS=" + t.TempDir()})
 	if out, err := cmd.CombinedOutput(); err != nil {

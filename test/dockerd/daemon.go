@@ -111,9 +111,22 @@ func (d *Daemon) Restart(t testing.TB) {
 	d.process.Restart(t)
 }
 
-// Import makes an image of files: their names in it, and where they come from.
-// A link's source begins with "->".
+// Import makes an image of files, as [Archive] takes them.
 func (e *Engine) Import(t testing.TB, name string, files map[string]string, changes ...string) {
+	t.Helper()
+	answer, err := e.Client.ImageImport(t.Context(), client.ImageImportSource{Source: bytes.NewReader(Archive(t, files)), SourceName: "-"}, name, client.ImageImportOptions{Changes: changes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Close()
+	if _, err := io.Copy(io.Discard, answer); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Archive packs files: their names in it, and where they come from. A link's source begins
+// with "->".
+func Archive(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -130,14 +143,7 @@ func (e *Engine) Import(t testing.TB, name string, files map[string]string, chan
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := e.Client.ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, name, client.ImageImportOptions{Changes: changes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Close()
-	if _, err := io.Copy(io.Discard, answer); err != nil {
-		t.Fatal(err)
-	}
+	return archive.Bytes()
 }
 
 // addFolders adds a folder and those that it is in: an engine gives those that

@@ -42,40 +42,34 @@ func importHAProxy(t *testing.T, e *dockerd.Engine, name string) {
 }
 
 // TestHAProxy takes the place of the default load balancer: it understands the
-// configuration, and reads it again when machines come and go.
+// configuration, and reads it again when machines come and go, in either family.
 func TestHAProxy(t *testing.T) {
 	tier.OnlyAll(t) // its configuration is checked in unit tests, and the default balancer at an engine
 	d := dockerd.StartDaemon(t, dockerd.Options{})
 	importImages(t, d.Engine)
 	importHAProxy(t, d.Engine, "debian/haproxy:2.6")
 	b := open(t, testConfig(d.Engine))
-	w := newWorld("default", "ha")
-	w.infra.Spec.LoadBalancer = infrav1.DockerLoadBalancer{ImageRepository: "debian", ImageTag: "2.6"}
-	w.ensureCluster(t, b)
-	first, second := w.add("cp-1", true), w.add("cp-2", true)
-	w.ensure(t, b, first)
-	answers(t, endpointOf(w), "cp-1")
-	w.ensure(t, b, second)
-	answers(t, endpointOf(w), "cp-2")
-	d.Restart(t)
-	answers(t, endpointOf(w), "cp-1")
-	answers(t, endpointOf(w), "cp-2")
-	deleteMachine(t, b, first)
-	eventually(t, "the second alone", func(ctx context.Context) (bool, string) {
-		for range 4 {
-			if got, err := get(ctx, endpointOf(w)); err != nil || got != "cp-2" {
-				return false, fmt.Sprintf("%q, %v", got, err)
+	for _, w := range []*world{newWorld("default", "ha"), newWorld("default", "six").withRanges("fd00:10:244::/48", "fd00:10:96::/108")} {
+		w.infra.Spec.LoadBalancer = infrav1.DockerLoadBalancer{ImageRepository: "debian", ImageTag: "2.6"}
+		w.ensureCluster(t, b)
+		first, second := w.add("cp-1", true), w.add("cp-2", true)
+		w.ensure(t, b, first)
+		answers(t, endpointOf(w), "cp-1")
+		w.ensure(t, b, second)
+		answers(t, endpointOf(w), "cp-2")
+		d.Restart(t)
+		answers(t, endpointOf(w), "cp-1")
+		answers(t, endpointOf(w), "cp-2")
+		deleteMachine(t, b, first)
+		eventually(t, "the second alone", func(ctx context.Context) (bool, string) {
+			for range 4 {
+				if got, err := get(ctx, endpointOf(w)); err != nil || got != "cp-2" {
+					return false, fmt.Sprintf("%q, %v", got, err)
+				}
 			}
-		}
-		return true, ""
-	})
-	deleteMachine(t, b, second)
-	w.deleteCluster(t, b)
-
-	six := newWorld("default", "six").withRanges("fd00:10:244::/48", "fd00:10:96::/108")
-	six.infra.Spec.LoadBalancer = w.infra.Spec.LoadBalancer
-	six.ensureCluster(t, b)
-	six.ensure(t, b, six.add("cp-6", true))
-	answers(t, endpointOf(six), "cp-6")
-	six.deleteCluster(t, b)
+			return true, ""
+		})
+		deleteMachine(t, b, second)
+		w.deleteCluster(t, b)
+	}
 }

@@ -7,26 +7,13 @@ package docker
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/outrigger/outrigger/internal/ociimage"
 	"github.com/outrigger/outrigger/test/dockerd"
 	"github.com/outrigger/outrigger/test/stand"
 )
-
-// kindScript does what that of kind's images does before systemd, as far as it needs rights.
-const kindScript = `#!/bin/bash
-set -o errexit -o nounset
-[[ -e /dev/kmsg ]] || ln -s /dev/console /dev/kmsg
-mount -o remount,ro /sys
-mount --make-rshared /
-rm -f /etc/machine-id
-systemd-machine-id-setup
-exec "$@"
-`
 
 // kindData is userData, and what the machine is.
 const kindData = userData + `- /bin/busybox cat /proc/1/comm > /var/lib/first
@@ -34,47 +21,16 @@ const kindData = userData + `- /bin/busybox cat /proc/1/comm > /var/lib/first
 - systemctl is-active node-agent.service > /var/lib/target
 `
 
-// importKind makes an image of the shape of kind's: Debian's systemd, which this machine has,
-// behind a script. It has neither containerd nor kubelet.
+// importKind makes an image of the shape of kind's, with neither containerd nor kubelet.
 func importKind(t *testing.T, e *dockerd.Engine, name string) {
 	t.Helper()
-	files := ociimage.Files{"/bin/busybox": "/bin/busybox"}
-	for _, program := range []string{"bash", "ln", "mount", "rm", "mkdir", "systemctl", "systemd-machine-id-setup"} {
-		at, err := exec.LookPath(program)
-		if err != nil {
-			t.Fatalf("%v: the image is made of this machine's programs: run make setup, which installs systemd", err)
-		}
-		files["/usr/bin/"+program] = at
-	}
-	const systemd = "/usr/lib/systemd/"
-	for _, pattern := range []string{"systemd", "systemd-journald", "systemd-executor", "systemd-shutdown", "system/*.target", "system/*.slice", "system/systemd-journald*", "system/-.mount"} {
-		found, err := filepath.Glob(systemd + pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range found {
-			files[file] = file
-		}
-	}
-	if err := files.AddLibraries(); err != nil {
+	users := filepath.Join(t.TempDir(), "passwd")
+	if err := os.WriteFile(users, []byte("root:x:0:0:root:/root:/bin/bash\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	script := filepath.Join(t.TempDir(), "entrypoint")
-	users := filepath.Join(t.TempDir(), "passwd")
-	for file, text := range map[string]string{script: kindScript, users: "root:x:0:0:root:/root:/bin/bash\n"} {
-		if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	image := map[string]string{"usr/local/bin/entrypoint": script, "etc/passwd": users, "bin": "->usr/bin", "sbin": "->usr/sbin", "lib": "->usr/lib", "lib64": "->usr/lib64",
-		"usr/sbin/init": "->../lib/systemd/systemd", "usr/bin/sh": "->bash", "etc/systemd/system/default.target": "->/usr/lib/systemd/system/multi-user.target"}
-	for inside, source := range files {
-		if inside = strings.TrimPrefix(inside, "/"); !strings.HasPrefix(inside, "usr/") {
-			inside = "usr/" + inside // Debian's folders are one
-		}
-		image[inside] = source
-	}
-	e.Import(t, name, image, "ENV container=docker", `ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]`)
+	image := dockerd.KindFiles(t)
+	image["etc/passwd"], image["usr/bin/busybox"] = users, "/bin/busybox"
+	e.Import(t, name, image, "ENV container=docker", `ENTRYPOINT ["`+strings.Join(dockerd.KindEntrypoint, `", "`)+`"]`)
 }
 
 // TestImageOfKind: a machine from an image of the shape of kind's boots with systemd as its

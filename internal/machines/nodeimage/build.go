@@ -35,6 +35,8 @@ type Options struct {
 	// Repository is the image's name without the tag, which is the version of
 	// Kubernetes.
 	Repository string
+	// Kubernetes is its version, such as v1.35.8; without one that of images/node/kube.
+	Kubernetes string
 	// Version is what our own programs call themselves.
 	Version string
 	// Log gets one line for each step.

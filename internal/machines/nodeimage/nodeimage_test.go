@@ -194,6 +194,27 @@ func TestVersionFlags(t *testing.T) {
 	}
 }
 
+// TestModuleOfAnotherVersion: it requires that version of Kubernetes, finds its parts, and
+// has none of our own requirements.
+func TestModuleOfAnotherVersion(t *testing.T) {
+	own := "module example.com/kube\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n\texample.com/a v1.0.0\n)\n"
+	var upstream goMod
+	if err := json.Unmarshal([]byte(`{"Replace": [
+		{"Old": {"Path": "k8s.io/api"}, "New": {"Path": "./staging/src/k8s.io/api"}},
+		{"Old": {"Path": "example.com/b"}, "New": {"Path": "example.com/c"}}]}`), &upstream); err != nil {
+		t.Fatal(err)
+	}
+	want := "module example.com/kube\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.35.8-rc.1\n\nreplace k8s.io/api => k8s.io/api v0.35.8-rc.1\n"
+	if diff := cmp.Diff(want, moduleText(own, &upstream, "v1.35.8-rc.1")); diff != "" {
+		t.Errorf("go.mod (-want +got):\n%s", diff)
+	}
+	for text, want := range map[string]bool{"v1.35.8": true, "v1.36.0-rc.1": true, "1.35.8": false, "v1.35": false, "v2.0.0": false, "v1.35.8 -x": false, "v1.035.8": false, "": false} {
+		if ValidVersion(text) != want {
+			t.Errorf("%q is a version: %v", text, !want)
+		}
+	}
+}
+
 func TestWhatAKilledBuildLeftGoes(t *testing.T) {
 	output := t.TempDir()
 	b := &builder{Options: Options{Output: output, Log: t.Logf}, work: filepath.Join(output, ".work")}

@@ -4,7 +4,6 @@ package nodeimage
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -30,13 +29,14 @@ func (b *builder) buildPrograms(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.version, err = kubernetesVersion(ctx, filepath.Join(dir, "images", "node", "kube")); err != nil {
+	kube, err := b.kubeModule(ctx, filepath.Join(dir, "images", "node", "kube"))
+	if err != nil {
 		return err
 	}
 	list := []program{
 		{name: "node-agent", module: dir, pkg: "./cmd/node-agent", ldflags: "-X " + modulePath + "/internal/version.Version=" + b.Version},
 		{name: "pause", module: dir, pkg: "./images/node/pause"},
-		{name: "kube", module: filepath.Join(dir, "images", "node", "kube"), pkg: ".", ldflags: versionFlags(b.version)},
+		{name: "kube", module: kube, pkg: ".", ldflags: versionFlags(b.version)},
 		{name: "node-network", module: dir, pkg: "./images/node/network"},
 		{name: "coredns", module: filepath.Join(dir, "images", "node", "coredns"), pkg: "."},
 	}
@@ -64,37 +64,4 @@ func moduleFolder(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("node images are built in a checkout of %s, this is %s", modulePath, path)
 	}
 	return dir, nil
-}
-
-// kubernetesVersion returns the version of Kubernetes in the module.
-func kubernetesVersion(ctx context.Context, module string) (string, error) {
-	out, err := run(ctx, module, nil, "go", "mod", "edit", "-json")
-	if err != nil {
-		return "", err
-	}
-	var file struct {
-		Require []struct{ Path, Version string }
-	}
-	if err := json.Unmarshal([]byte(out), &file); err != nil {
-		return "", err
-	}
-	for _, r := range file.Require {
-		if r.Path == "k8s.io/kubernetes" {
-			return r.Version, nil
-		}
-	}
-	return "", fmt.Errorf("%s does not require k8s.io/kubernetes", filepath.Join(module, "go.mod"))
-}
-
-// versionFlags have the programs say which version they are.
-func versionFlags(version string) string {
-	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	var flags []string
-	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		for _, value := range []string{"gitVersion=" + version, "gitMajor=" + major, "gitMinor=" + minor, "gitTreeState=clean"} {
-			flags = append(flags, "-X "+pkg+"."+value)
-		}
-	}
-	return strings.Join(flags, " ")
 }

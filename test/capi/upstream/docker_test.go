@@ -17,6 +17,7 @@ const (
 	dockerIgnition    = "ignition"
 	dockerRemediation = "kcp-remediation"
 	dockerDrain       = "node-drain"
+	dockerOldNodes    = "old-nodes"
 )
 
 var _ = Describe("quick start on Docker", Label("docker-quick-start"), func() {
@@ -78,6 +79,25 @@ var _ = Describe("drain of nodes on Docker", Label("docker-node-drain"), func() 
 		return e2e.NodeDrainTimeoutSpecInput{
 			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
 			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerDrain),
+		}
+	})
+})
+
+var _ = Describe("upgrade on Docker by its ClusterClass", Label("docker-cluster-upgrade"), upgradeOf(dockerByClass, 1, noEndpoint))
+
+var _ = Describe("upgrade on Docker with a control plane of three", Label("docker-cluster-upgrade-three"), upgradeOf(dockerByClass, 3, noEndpoint))
+
+var _ = Describe("upgrade on Docker with a control plane of three that scales in first", Label("docker-cluster-upgrade-scale-in"),
+	upgradeOf(scaleIn, 3, noEndpoint))
+
+// noEndpoint: a DockerCluster chooses its own.
+func noEndpoint() {}
+
+var _ = Describe("a worker that joins with an older kubeadm", Label("docker-kubeadm-join-old-nodes"), func() {
+	e2e.KubeadmJoinOldNodesSpec(ctx, func() e2e.KubeadmJoinOldNodesSpecInput {
+		return e2e.KubeadmJoinOldNodesSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: dockerOldNodes,
 		}
 	})
 })

@@ -92,16 +92,7 @@ var _ = Describe("changes of a ClusterClass", Label("clusterclass-changes"), fun
 	})
 })
 
-var _ = Describe("upgrade of a cluster by its ClusterClass", Label("cluster-upgrade"), func() {
-	e2e.ClusterUpgradeConformanceSpec(ctx, func() e2e.ClusterUpgradeConformanceSpecInput {
-		endpoint()
-		return e2e.ClusterUpgradeConformanceSpecInput{
-			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
-			InfrastructureProvider: &infrastructure, Flavor: ptr.To(upgrade), SkipConformanceTests: true,
-			ControlPlaneMachineCount: ptr.To[int64](1), WorkerMachineCount: ptr.To[int64](1),
-		}
-	})
-})
+var _ = Describe("upgrade of a cluster by its ClusterClass", Label("cluster-upgrade"), upgradeOf(upgrade, 1, endpoint))
 
 var _ = Describe("phases of a deletion", Label("cluster-deletion"), func() {
 	e2e.ClusterDeletionSpec(ctx, func() e2e.ClusterDeletionSpecInput {
@@ -167,18 +158,18 @@ func withoutIdentity(o client.Object) clusterv1.ObjectMeta {
 	return clusterv1.ObjectMeta{Labels: o.GetLabels(), Annotations: annotations}
 }
 
-var _ = Describe("upgrade with a control plane of three", Label("cluster-upgrade-three"), upgradeOfThree(upgrade))
+var _ = Describe("upgrade with a control plane of three", Label("cluster-upgrade-three"), upgradeOf(upgrade, 3, endpoint))
 
-var _ = Describe("upgrade with a control plane of three that scales in first", Label("cluster-upgrade-scale-in"), upgradeOfThree(scaleIn))
+var _ = Describe("upgrade with a control plane of three that scales in first", Label("cluster-upgrade-scale-in"), upgradeOf(scaleIn, 3, endpoint))
 
-func upgradeOfThree(flavor string) func() {
+func upgradeOf(flavor string, controlPlanes int64, prepare func()) func() {
 	return func() {
 		e2e.ClusterUpgradeConformanceSpec(ctx, func() e2e.ClusterUpgradeConformanceSpecInput {
-			endpoint()
+			prepare()
 			return e2e.ClusterUpgradeConformanceSpecInput{
 				E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
 				InfrastructureProvider: &infrastructure, Flavor: ptr.To(flavor), SkipConformanceTests: true,
-				ControlPlaneMachineCount: ptr.To[int64](3), WorkerMachineCount: ptr.To[int64](1),
+				ControlPlaneMachineCount: ptr.To(controlPlanes), WorkerMachineCount: ptr.To[int64](1),
 			}
 		})
 	}

@@ -64,7 +64,7 @@ func intervals() map[string][]string {
 		"machine-deployment-upgrade", "machine-pool-nodes", "machine-pool-upgrade", "machine-provisioned", "machine-remediation",
 		"machine-upgrade", "machines", "nodes-ready", "worker-nodes",
 	} {
-		all["default/wait-"+what] = []string{"5m", "500ms"}
+		all["default/wait-"+what] = []string{"10m", "500ms"}
 	}
 	return all
 }
