@@ -13,6 +13,7 @@ package bench
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
@@ -28,10 +29,11 @@ import (
 )
 
 // measured is what a measurement returns: lines of the first table, and perhaps
-// a table of its own.
+// a section of its own with pictures.
 type measured struct {
-	figures []promises.Figure
-	table   string
+	figures  []promises.Figure
+	table    string
+	pictures map[string]string
 }
 
 type measurement struct {
@@ -47,11 +49,11 @@ func measurements() []measurement {
 		{"size", lines(sizes)},
 		{"carriers", lines(carriers)},
 		{"start", lines(starts)},
-		{promises.GoBenchmarks, lines(goBenchmarks)},
+		{promises.GoBenchmarks, goBenchmarks},
 		{"memory", lines(memory)},
 		{"monitor", lines(monitorMemory)},
 		{"guest", lines(guestBoot)},
-		{"run", lines(firstOutput)},
+		{"run", podStart},
 		{"clouds", clouds},
 		{"machines", machines},
 		{"ccm", ccm},
@@ -73,7 +75,7 @@ func TestMain(m *testing.M) { testns.Main(m) }
 func TestMeasure(t *testing.T) {
 	testns.RequireRoot(t)
 	asked, wanted := asked(t)
-	r := &promises.Run{Time: time.Now().UTC(), Commit: commit(), Kernel: kernel(), Processors: runtime.NumCPU(), Runs: *runs, Load: load(), Asked: asked}
+	r := &promises.Run{Time: time.Now().UTC(), Commit: commit(), Kernel: kernel(), Processors: runtime.NumCPU(), Runs: *runs, Load: load(), Asked: asked, Pictures: map[string]string{}}
 	keep := func() {
 		if *figures == "" {
 			return
@@ -91,6 +93,7 @@ func TestMeasure(t *testing.T) {
 			if got.table != "" {
 				r.Tables = append(r.Tables, got.table)
 			}
+			maps.Copy(r.Pictures, got.pictures)
 		})
 		keep()
 	}

@@ -69,7 +69,7 @@ func operators(t *testing.T, _ int) measured {
 	for _, f := range operatorFigures {
 		table += "| " + strings.Join(f.cells(all), " | ") + " |\n"
 	}
-	return measured{lines, table}
+	return measured{figures: lines, table: table}
 }
 
 // operated is what is measured of one operator.

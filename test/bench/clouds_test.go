@@ -67,7 +67,7 @@ func clouds(t *testing.T, runs int) measured {
 	if *promise != "" { // it lacks lines
 		table = ""
 	}
-	return measured{figures, table}
+	return measured{figures: figures, table: table}
 }
 
 // metrics are the columns that BenchmarkCloud reports, and how they are written.

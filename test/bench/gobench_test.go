@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,7 +81,7 @@ type sample struct {
 }
 
 // goBenchmarks takes the median of what each benchmark reports.
-func goBenchmarks(t *testing.T, runs int) []promises.Figure {
+func goBenchmarks(t *testing.T, runs int) measured {
 	samples, others := map[string][]sample{}, map[string]float64{}
 	var all []promises.Figure
 	for _, f := range goFigures() {
@@ -100,7 +101,31 @@ func goBenchmarks(t *testing.T, runs int) []promises.Figure {
 			t.Errorf("%s in %s reports no %q", f.benchmark, f.pkg, f.metric)
 		}
 	}
-	return all
+	m := measured{figures: all}
+	if slices.ContainsFunc(all, func(f promises.Figure) bool { return strings.HasPrefix(f.Promise, "pod-path-") }) {
+		m.table, m.pictures = throughputTable, map[string]string{"throughput.svg": throughput(all)}
+	}
+	return m
+}
+
+const throughputTable = `
+## How fast a pod's network is
+
+What TCP carries from a pod through its tunnel, in percent of what the same two network cards carry without one.
+
+![Throughput of the tunnel against the bare underlay](pictures/throughput.svg)
+`
+
+// throughput draws what was measured of the pods' path.
+func throughput(figures []promises.Figure) string {
+	var bars []promises.Bar
+	for _, f := range figures {
+		if name, is := strings.CutPrefix(f.Promise, "pod-path-"); is {
+			bars = append(bars, promises.Bar{Name: strings.Replace(name, "-", ", MTU ", 1), Parts: []promises.Part{{Name: "through the tunnel", Length: f.Value}},
+				Marks: []promises.Mark{{Name: "bare", At: 100}}})
+		}
+	}
+	return promises.Picture("TCP throughput of a pod, in percent of the bare underlay", "%", bars)
 }
 
 // complete takes from the promise what is its.

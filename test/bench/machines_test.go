@@ -84,7 +84,7 @@ func machines(t *testing.T, _ int) measured {
 	for _, line := range compare(ours, peer) {
 		table += "| " + strings.Join(line, " | ") + " |\n"
 	}
-	return measured{promised(t, ours, peer), table}
+	return measured{figures: promised(t, ours, peer), table: table}
 }
 
 // promised returns the figures of which something is promised.

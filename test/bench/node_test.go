@@ -5,13 +5,10 @@
 package bench
 
 import (
-	"bufio"
 	"debug/elf"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -182,44 +179,4 @@ func qemuCPU(t *testing.T, dir string) time.Duration {
 		t.Fatalf("%d QEMUs are running", len(pids))
 	}
 	return cpu(t, pids[0])
-}
-
-// firstOutput is `outrigger run` as a user sees it, from nothing: with a VM that boots, and with
-// one that is restored from what an earlier run has saved.
-func firstOutput(t *testing.T, runs int) []promises.Figure {
-	times, whole := outputs(t, runs, "--no-template")
-	restored, restoredWhole := outputs(t, runs+1)
-	return []promises.Figure{
-		{Promise: "first-output", Value: median(times).Seconds(), How: "starts adaptor and relay, boots, pulls, runs"},
-		{What: "`outrigger run` with a VM that boots, whole", Measured: fmt.Sprintf("%.2f s", median(whole).Seconds()), How: "and removes everything"},
-		{Promise: "first-output-restored", Value: median(restored[1:]).Seconds() / median(times).Seconds(),
-			How: fmt.Sprintf("%.2f s: starts adaptor and relay, restores, pulls, runs", median(restored[1:]).Seconds())},
-		{What: "`outrigger run` with a VM that is restored, whole", Measured: fmt.Sprintf("%.2f s", median(restoredWhole[1:]).Seconds()), How: "and removes everything"},
-	}
-}
-
-func outputs(t *testing.T, runs int, flags ...string) (first, whole []time.Duration) {
-	for range runs {
-		root := stand.Dir(t)
-		cmd := exec.Command(stand.Binary(t, "outrigger"), slices.Concat([]string{"run", "--quiet"}, flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "echo", "hello"})...)
-		cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+root+"/root", "QEMU_STATE_DIR="+root+"/state", "QEMU_ACCEL=tcg")
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, _ := bufio.NewReader(stdout).ReadString('\n')
-		first = append(first, time.Since(began))
-		io.Copy(io.Discard, stdout)
-		if err := cmd.Wait(); err != nil || line != "hello\n" {
-			t.Fatalf("outrigger run: %v, %q\n%s", err, line, stderr.String())
-		}
-		whole = append(whole, time.Since(began))
-	}
-	return first, whole
 }

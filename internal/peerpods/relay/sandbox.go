@@ -31,8 +31,8 @@ const (
 	// refuseFor is how long calls of a client whose VM is unreachable are
 	// refused.
 	refuseFor = time.Second
-	// warmFor is how long the spare connection is kept.
-	warmFor = 20 * time.Second
+	// spareFor is how long the spare connection may be handed out.
+	spareFor = 20 * time.Second
 )
 
 // sandbox is one agent socket and its connections.
@@ -51,12 +51,12 @@ type sandbox struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu        sync.Mutex
-	listener  net.Listener
-	warm      net.Conn
-	warmSince time.Time
-	clients   int32
-	idleSince time.Time
+	mu         sync.Mutex
+	listener   net.Listener
+	spare      net.Conn
+	spareSince time.Time
+	clients    int32
+	idleSince  time.Time
 	// reached are the steps of reaching the agent; guestClock is unknown if the
 	// agent has no timeline.
 	reached    []timeline.Step
@@ -79,7 +79,7 @@ func (s *sandbox) open(ctx context.Context, timeout time.Duration) error {
 		defer cancel()
 	}
 	s.log.Info("Trying to establish agent proxy connection to " + s.request.Address)
-	client, reached, err := s.target.await(ctx)
+	conn, reached, err := s.target.await(ctx)
 	if err != nil {
 		if s.ctx.Err() != nil {
 			return status.Error(codes.Canceled, "the sandbox was stopped while its VM was dialled")
@@ -88,16 +88,17 @@ func (s *sandbox) open(ctx context.Context, timeout time.Duration) error {
 	}
 	s.log.Info("established agent proxy connection to " + s.request.Address)
 	s.reached = reached
-	if err := s.listen(client); err != nil {
-		client.Close()
+	if err := s.listen(conn); err != nil {
+		conn.Close()
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	s.log.Info("agent proxy is ready")
 	return nil
 }
 
-// listen lets clients in, and takes over client.
-func (s *sandbox) listen(client *ttrpc.Client) error {
+// listen lets clients in. The first one gets the connection on which the agent has
+// replied: another costs an emulated guest a tenth of a second.
+func (s *sandbox) listen(conn net.Conn) error {
 	listener, err := listenUnix(s.request.SocketPath)
 	if err != nil {
 		return fmt.Errorf("agent socket: %w", err)
@@ -109,35 +110,20 @@ func (s *sandbox) listen(client *ttrpc.Client) error {
 		return errors.New("the sandbox was stopped")
 	}
 	s.listener, s.idleSince = listener, time.Now()
+	s.spare, s.spareSince = conn, time.Now()
 	s.log.Info("Listening on " + s.request.SocketPath)
 	s.work.Go(func() { s.accept(listener) })
-	s.work.Go(s.keepWarm)
-	s.work.Go(func() { s.compareClocks(client) })
 	s.work.Go(func() { s.keepClock(s.clock.first()) })
 	return nil
 }
 
-// keepWarm dials once, so that the first client need not wait for that.
-func (s *sandbox) keepWarm() {
-	conn, err := s.target.connect(s.ctx)
-	if err != nil {
-		return
-	}
+// takeSpare returns the spare connection, or nil if there is none any more.
+func (s *sandbox) takeSpare() net.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		conn.Close()
-		return
-	}
-	s.warm, s.warmSince = conn, time.Now()
-}
-
-func (s *sandbox) takeWarm() net.Conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	conn := s.warm
-	s.warm = nil
-	if conn != nil && (time.Since(s.warmSince) > warmFor || hungUp(conn)) {
+	conn := s.spare
+	s.spare = nil
+	if conn != nil && (time.Since(s.spareSince) > spareFor || hungUp(conn)) {
 		conn.Close()
 		return nil
 	}
@@ -163,8 +149,10 @@ func (s *sandbox) handle(client net.Conn) {
 	defer client.Close()
 	s.count(1)
 	defer s.count(-1)
-	vm := s.takeWarm()
+	proxy := ttrpcframe.Proxy{Wants: wants, Intercept: s.intercept, Calls: &s.calls, Shift: ttrpcframe.AfterCall}
+	vm := s.takeSpare()
 	if vm == nil {
+		proxy.Shift = 0
 		ctx, cancel := context.WithTimeout(s.ctx, clientDial)
 		defer cancel()
 		var err error
@@ -174,7 +162,6 @@ func (s *sandbox) handle(client net.Conn) {
 			return
 		}
 	}
-	proxy := ttrpcframe.Proxy{Wants: wants, Intercept: s.intercept, Calls: &s.calls}
 	if err := proxy.Run(s.ctx, ttrpcframe.RawIO(client), vm); err != nil && s.ctx.Err() == nil {
 		s.log.Warn("a client's connection ended", "error", err)
 	}
@@ -218,9 +205,9 @@ func (s *sandbox) close() {
 	if s.listener != nil {
 		s.listener.Close() // removes the socket as well
 	}
-	if s.warm != nil {
-		s.warm.Close()
-		s.warm = nil
+	if s.spare != nil {
+		s.spare.Close()
+		s.spare = nil
 	}
 	s.mu.Unlock()
 	s.work.Wait()
@@ -280,6 +267,7 @@ func (s *sandbox) setClock(ctx context.Context) error {
 	client := ttrpc.NewClient(conn)
 	defer client.Close()
 	now := time.Now()
+	s.compareClocks(ctx, client) // guests without a timeline have no such call
 	_, err = agent.NewAgentServiceClient(client).SetGuestDateTime(ctx, &agent.SetGuestDateTimeRequest{Sec: now.Unix(), Usec: int64(now.Nanosecond() / 1000)})
 	return err
 }

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -83,15 +82,15 @@ func newTarget(request *pb.ServeRequest) (*target, error) {
 // await returns when the agent reports that it is serving: the connection on which it
 // did, and the steps that led there. Its error holds the last failure and says what to
 // check.
-func (t *target) await(ctx context.Context) (*ttrpc.Client, []timeline.Step, error) {
+func (t *target) await(ctx context.Context) (net.Conn, []timeline.Step, error) {
 	began := time.Now()
 	attempt, pause, refused := firstAttempt, firstPause, 0
 	var last error
 	for {
-		client, steps, err := t.check(ctx, attempt)
+		conn, steps, err := t.check(ctx, attempt)
 		if err == nil {
 			wait := timeline.Step{Name: "await-vm", Where: timeline.Node, Start: began, End: steps[0].Start}
-			return client, append(steps, wait), nil
+			return conn, append(steps, wait), nil
 		}
 		if ctx.Err() == nil || last == nil {
 			last = err
@@ -109,8 +108,8 @@ func (t *target) await(ctx context.Context) (*ttrpc.Client, []timeline.Step, err
 }
 
 // check connects and asks for the agent's health. connect limits the TCP handshake. It
-// returns the connection, for the caller to close, and the steps.
-func (t *target) check(ctx context.Context, connect time.Duration) (*ttrpc.Client, []timeline.Step, error) {
+// returns the connection, on which one [ttrpcframe.Call] was made, and the steps.
+func (t *target) check(ctx context.Context, connect time.Duration) (net.Conn, []timeline.Step, error) {
 	var steps []timeline.Step
 	began := time.Now()
 	done := func(name string) {
@@ -127,35 +126,25 @@ func (t *target) check(ctx context.Context, connect time.Duration) (*ttrpc.Clien
 		return nil, nil, err
 	}
 	done("tls-handshake")
-	client := ttrpc.NewClient(conn)
-	ctx, cancel := context.WithTimeout(ctx, healthCheck)
-	defer cancel()
-	response, err := agent.NewHealthClient(client).Check(ctx, &agent.CheckRequest{})
-	switch {
-	case err != nil:
-		err = fmt.Errorf("agent health: %w", t.explain(conn, err))
-	case response.Status != agent.HealthCheckResponse_SERVING:
-		err = fmt.Errorf("agent health is %v", response.Status)
-	default:
-		done("first-reply")
-		return client, steps, nil
+	if err := checkHealth(ctx, conn); err != nil {
+		conn.Close()
+		return nil, nil, err
 	}
-	client.Close()
-	return nil, nil, err
+	done("first-reply")
+	return conn, steps, nil
 }
 
-// explain finds out whether a connection ended because the VM refused our
-// certificate: with TLS 1.3 that shows at the first read, and the ttrpc client
-// says only that the connection is closed.
-func (t *target) explain(conn net.Conn, err error) error {
-	if t.tls == nil {
-		return err
+func checkHealth(ctx context.Context, conn net.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, healthCheck)
+	defer cancel()
+	var response agent.HealthCheckResponse
+	if err := ttrpcframe.Call(ctx, conn, "grpc.Health", "Check", &agent.CheckRequest{}, &response); err != nil {
+		return fmt.Errorf("agent health: %w", err)
 	}
-	conn.SetReadDeadline(time.Now().Add(time.Second))
-	if _, rerr := conn.Read(make([]byte, 1)); isCertificate(rerr) {
-		return rerr
+	if response.Status != agent.HealthCheckResponse_SERVING {
+		return fmt.Errorf("agent health is %v", response.Status)
 	}
-	return err
+	return nil
 }
 
 // dial connects for a client. The VM has answered before, so a failure is temporary

@@ -20,7 +20,7 @@ import (
 const (
 	// timelineWait bounds the wait for a guest's steps.
 	timelineWait = 5 * time.Second
-	// comparisons of the clocks when a VM has just answered; the best one counts.
+	// comparisons of the clocks; the best one counts.
 	comparisons = 3
 )
 
@@ -35,46 +35,53 @@ func (s *Server) Timeline(ctx context.Context, request *pb.TimelineRequest) (*ti
 	return sb.timeline(ctx), nil
 }
 
-// compareClocks compares the VM's clock with the node's, over the connection on which
-// the agent has just replied: later the VM may have stood still for a while.
-func (s *sandbox) compareClocks(client *ttrpc.Client) {
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(s.ctx, timelineWait)
-	defer cancel()
-	var best timeline.Clock
-	for range comparisons {
-		_, clock, err := timeline.Ask(ctx, guest.NewGuestClient(client))
-		if err != nil {
-			break // said when somebody asks
-		}
-		best = best.Better(clock)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.guestClock = best
-}
-
 func (s *sandbox) timeline(ctx context.Context) *timelinepb.Timeline {
 	ctx, cancel := context.WithTimeout(ctx, timelineWait)
 	defer cancel()
-	steps, clock, err := s.askGuest(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.guestClock.Uncertainty > 0 {
-		clock = s.guestClock
-	}
+	steps, err := s.askGuest(ctx)
+	clock := s.clockOfGuest()
 	return timeline.ToProto(timeline.Timeline{
 		Steps:       slices.Concat(s.reached, timeline.OfGuest(steps, clock)),
 		Uncertainty: clock.Uncertainty, Missing: timeline.WhyNot(err, "the agent in the VM"),
 	})
 }
 
-func (s *sandbox) askGuest(ctx context.Context) ([]*timelinepb.Step, timeline.Clock, error) {
+func (s *sandbox) askGuest(ctx context.Context) ([]*timelinepb.Step, error) {
 	conn, err := s.target.connect(ctx)
 	if err != nil {
-		return nil, timeline.Clock{}, err
+		return nil, err
 	}
 	client := ttrpc.NewClient(conn)
 	defer client.Close()
-	return timeline.Ask(ctx, guest.NewGuestClient(client))
+	if err := s.compareClocks(ctx, client); err != nil {
+		return nil, err
+	}
+	steps, _, err := timeline.Ask(ctx, guest.NewGuestClient(client))
+	return steps, err
+}
+
+// compareClocks compares the VM's clock with the node's, once: later the VM may have
+// stood still for a while.
+func (s *sandbox) compareClocks(ctx context.Context, client *ttrpc.Client) error {
+	best := s.clockOfGuest()
+	if best.Uncertainty > 0 {
+		return nil
+	}
+	for range comparisons {
+		_, clock, err := timeline.Ask(ctx, guest.NewGuestClient(client))
+		if err != nil {
+			return err
+		}
+		best = best.Better(clock)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.guestClock = best
+	return nil
+}
+
+func (s *sandbox) clockOfGuest() timeline.Clock {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.guestClock
 }

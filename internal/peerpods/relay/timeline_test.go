@@ -96,11 +96,11 @@ func TestSessionsAreResumed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, _, err := target.await(t.Context())
+	first, _, err := target.await(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.Close()
+	first.Close()
 	conn, err := target.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)

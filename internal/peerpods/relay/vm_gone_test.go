@@ -35,8 +35,8 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// TestSpareConnection has a sandbox that serves nothing: one that does dials a
-// spare connection of its own, and its first client takes it, whenever they get to it.
+// TestSpareConnection has a sandbox that serves nothing: the first client of one that
+// does takes its spare connection.
 func TestSpareConnection(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -46,15 +46,15 @@ func TestSpareConnection(t *testing.T) {
 	}{
 		"open":              {taken: true},
 		"closed by the VM":  {closed: true},
-		"kept for too long": {age: 2 * warmFor},
-		"not kept too long": {age: warmFor / 2, taken: true},
+		"kept for too long": {age: 2 * spareFor},
+		"not kept too long": {age: spareFor / 2, taken: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			near, far := tcpPair(t)
 			conn := ttrpcframe.RawIO(near)
 			sb := newSandbox(&pb.ServeRequest{Id: "sandbox"}, nil, &sync.Mutex{}, slog.New(slog.DiscardHandler))
-			sb.warm, sb.warmSince = tls.Client(conn, &tls.Config{}), time.Now().Add(-test.age)
+			sb.spare, sb.spareSince = tls.Client(conn, &tls.Config{}), time.Now().Add(-test.age)
 			if hungUp(conn) {
 				t.Error("a connection that is open counts as closed")
 			}
@@ -63,10 +63,10 @@ func TestSpareConnection(t *testing.T) {
 				far.Close()
 				eventually(t, "the end is seen", func() bool { return hungUp(conn) })
 			}
-			if got := sb.takeWarm(); (got != nil) != test.taken {
+			if got := sb.takeSpare(); (got != nil) != test.taken {
 				t.Errorf("handed out: %v", got != nil)
 			}
-			if sb.warm != nil {
+			if sb.spare != nil {
 				t.Error("the connection is still the spare one")
 			}
 		})

@@ -18,8 +18,8 @@ import (
 // lostStatus is the exit status of a process whose VM was lost.
 const lostStatus = 255
 
-// outputPatience is how long the output of a killed process may wait for a
-// reader.
+// outputPatience is how long the output of a killed process, or of one that is
+// deleted, may wait for a reader.
 const outputPatience = 10 * time.Second
 
 // process is a container's first process or an exec, from Create to Delete.
@@ -137,7 +137,7 @@ func (p *process) exit(code uint32, tell func(at *timestamppb.Timestamp)) {
 func (p *process) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stdio.Close()
+	p.stdio.Release(outputPatience)
 }
 
 // result returns exit status and time; both are zero before the exit.

@@ -126,6 +126,20 @@ func (s *stdio) Finish() {
 	}
 }
 
+// Release closes the streams of a process that is deleted. What has not been read
+// stays a while: a containerd that has just restarted deletes a process that ended
+// meanwhile perhaps before it has opened its own ends of the FIFOs.
+func (s *stdio) Release(patience time.Duration) {
+	s.stopStdin()
+	for _, f := range []*os.File{s.stdout, s.stderr} {
+		if unread(f) == 0 {
+			f.Close()
+		} else {
+			time.AfterFunc(patience, func() { f.Close() })
+		}
+	}
+}
+
 // stopStdin closes the reader first: its end must not be taken for that of the
 // input.
 func (s *stdio) stopStdin() {

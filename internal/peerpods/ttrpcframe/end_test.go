@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// pair returns both ends of a unix connection.
-func pair(t *testing.T) (near, far net.Conn) {
+// listen returns a unix listener.
+func listen(t *testing.T) net.Listener {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "fr")
 	if err != nil {
@@ -28,14 +28,30 @@ func pair(t *testing.T) (near, far net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	if near, err = net.Dial("unix", dir+"/s"); err != nil {
+	t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+func dial(t *testing.T, listener net.Listener) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("unix", listener.Addr().String())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if far, err = listener.Accept(); err != nil {
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// pair returns both ends of a unix connection.
+func pair(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	listener := listen(t)
+	near = dial(t, listener)
+	far, err := listener.Accept()
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { near.Close(); far.Close() })
+	t.Cleanup(func() { far.Close() })
 	return near, far
 }
 

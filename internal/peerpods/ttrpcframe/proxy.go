@@ -29,6 +29,9 @@ type Proxy struct {
 	Intercept Interceptor
 	// Calls, if not nil, counts requests.
 	Calls *atomic.Int64
+	// Shift is added to the ids of streams on the server's connection, where [Call] may
+	// have used one: a server takes none twice. It is even, since ids of clients are odd.
+	Shift uint32
 	// Linger is how long replies may still arrive after the client has closed
 	// its side: a killed client looks the same, and a server that hangs would
 	// keep its connection for ever. 0 means 10 s.
@@ -58,7 +61,7 @@ func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 	var wg sync.WaitGroup
 	var downErr error
 	wg.Go(func() {
-		downErr = copyFrames(toClient, server)
+		downErr = copyFrames(toClient, server, -p.Shift)
 		// The server is gone: no further request gets a reply.
 		cancel()
 	})
@@ -93,6 +96,7 @@ func (p *Proxy) requests(ctx context.Context, client, server net.Conn, toClient 
 				continue
 			}
 		}
+		frame.shift(p.Shift)
 		if _, err := server.Write(frame); err != nil {
 			return err
 		}
@@ -126,13 +130,14 @@ func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
 	return changed, nil
 }
 
-func copyFrames(w io.Writer, conn net.Conn) error {
+func copyFrames(w io.Writer, conn net.Conn, shift uint32) error {
 	reader := NewReader(bufio.NewReaderSize(conn, replyBuffer))
 	for {
 		frame, err := reader.Next()
 		if err != nil {
 			return err
 		}
+		frame.shift(shift)
 		if _, err := w.Write(frame); err != nil {
 			return err
 		}

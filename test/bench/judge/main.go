@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/outrigger/outrigger/test/bench/promises"
@@ -22,7 +23,7 @@ judge -plot NAME -history FILE
 judge -list -history FILE
 
 Compares the figures of a run of the benchmarks with their promises, writes the
-document, adds a line to the history and lists the promises that are not kept.
+document and its pictures, adds a line to the history and lists the promises that are not kept.
 Exit status: 0 all are kept; 1 one is not kept or did not run, or what was asked
 for cannot be done; 3 none is known to be broken, but one that wants an idle
 machine was not kept on a busy one.
@@ -95,6 +96,11 @@ func (o options) document(stdout io.Writer, r *promises.Run) error {
 	}
 	text := r.Document(promises.All(), string(old))
 	fmt.Fprintln(stdout, text)
+	for name, picture := range r.Pictures {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(o.output), "pictures", filepath.Base(name)), []byte(picture), 0o644); err != nil {
+			return err
+		}
+	}
 	return os.WriteFile(o.output, []byte(text), 0o644)
 }
 

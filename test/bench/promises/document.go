@@ -3,6 +3,7 @@
 package promises
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +15,15 @@ const documentHead = `# Benchmarks
 Made by ` + "`make bench`" + ` on %s: %d processors, %s, VMs under TCG (QEMU without
 KVM), load %.1f over the last 15 minutes. Medians of %d runs unless it says otherwise. What is promised
 is compared with what was measured: a figure that does not keep its promise is **bold**, and ` + "`make bench`" + ` failed.
+`
 
+// The sections that come first: what a user gains, and all promises.
+const (
+	StartSection    = "\n## How soon a pod runs\n"
+	promisedSection = "\n## What is promised\n"
+)
+
+const promisedHead = promisedSection + `
 | what | promised | measured | how |
 |---|---|---|---|
 `
@@ -22,8 +31,24 @@ is compared with what was measured: a figure that does not keep its promise is *
 // Document returns the text of docs/benchmarks.md after the run. Sections of the
 // old text that the run has not measured stay as they are.
 func (r *Run) Document(all []Promise, old string) string {
+	promised := promisedHead + r.promised(all)
+	merged := merge(sections(old), append([]string{promised}, r.Tables...))
+	slices.SortStableFunc(merged, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	return fmt.Sprintf(documentHead, r.Time.Format(time.DateOnly), r.Processors, r.Kernel, r.Load, r.Runs) + strings.Join(merged, "")
+}
+
+// rank returns 0 for the section that comes first, then 1, and 2 for all others.
+func rank(section string) int {
+	first := slices.IndexFunc([]string{StartSection, promisedSection}, func(begin string) bool { return strings.HasPrefix(section, begin) })
+	if first < 0 {
+		return 2
+	}
+	return first
+}
+
+// promised returns the lines of the first table.
+func (r *Run) promised(all []Promise) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, documentHead, r.Time.Format(time.DateOnly), r.Processors, r.Kernel, r.Load, r.Runs)
 	results := r.Judge(all)
 	for _, f := range r.Figures {
 		if f.Promise == "" {
@@ -40,9 +65,6 @@ func (r *Run) Document(all []Promise, old string) string {
 		if result.Verdict == DidNotRun {
 			text.WriteString(result.line("`" + result.Alone() + "`"))
 		}
-	}
-	for _, section := range merge(sections(old), r.Tables) {
-		text.WriteString(section)
 	}
 	return text.String()
 }

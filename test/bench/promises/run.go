@@ -27,6 +27,8 @@ type Run struct {
 	Figures []Figure `json:"figures"`
 	// Tables are further sections of docs/benchmarks.md.
 	Tables []string `json:"tables,omitempty"`
+	// Pictures are files of docs/pictures, by their names.
+	Pictures map[string]string `json:"pictures,omitempty"`
 }
 
 // Figure is a line of the first table of docs/benchmarks.md.

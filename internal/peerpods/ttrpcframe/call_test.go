@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ttrpcframe
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// TestClientAfterCall has a client of the library on a connection on which a call was
+// made: its server takes no id of a stream twice.
+func TestClientAfterCall(t *testing.T) {
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.RegisterService("s", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
+		"Double": func(_ context.Context, decode func(any) error) (any, error) {
+			var n wrapperspb.Int64Value
+			if err := decode(&n); err != nil {
+				return nil, err
+			}
+			if n.Value < 0 {
+				return nil, status.Error(codes.OutOfRange, "below 0")
+			}
+			return wrapperspb.Int64(2 * n.Value), nil
+		},
+	}})
+	listener := listen(t)
+	go server.Serve(context.Background(), listener)
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	refused := dial(t, listener)
+	if err := Call(ctx, refused, "s", "Double", wrapperspb.Int64(-1), &wrapperspb.Int64Value{}); status.Code(err) != codes.OutOfRange {
+		t.Errorf("error %v", err)
+	}
+	conn, reply := dial(t, listener), &wrapperspb.Int64Value{}
+	if err := Call(ctx, conn, "s", "Double", wrapperspb.Int64(21), reply); err != nil || reply.Value != 42 {
+		t.Fatalf("%v, %v", reply, err)
+	}
+	near, far := pair(t)
+	proxy := &Proxy{Shift: AfterCall}
+	go proxy.Run(ctx, far, conn)
+	client := ttrpc.NewClient(near)
+	defer client.Close()
+	for n := range int64(3) {
+		if err := client.Call(ctx, "s", "Double", wrapperspb.Int64(n), reply); err != nil || reply.Value != 2*n {
+			t.Errorf("%d: %v, %v", n, reply, err)
+		}
+	}
+	if err := client.Call(ctx, "s", "Double", wrapperspb.Int64(-1), reply); status.Code(err) != codes.OutOfRange {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestCallEndsWithItsContext has a server that says nothing.
+func TestCallEndsWithItsContext(t *testing.T) {
+	near, _ := pair(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if err := Call(ctx, near, "s", "m", wrapperspb.Int64(1), &wrapperspb.Int64Value{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestReplyThatIsNone has a server that sends what is no reply to the call.
+func TestReplyThatIsNone(t *testing.T) {
+	for name, frame := range map[string]struct {
+		kind    Type
+		stream  uint32
+		payload string
+	}{
+		"another stream": {TypeResponse, 3, ""},
+		"a request":      {TypeRequest, 1, ""},
+		"no message":     {TypeResponse, 1, "\xff"},
+	} {
+		near, far := pair(t)
+		sent, err := NewFrame(frame.stream, frame.kind, 0, []byte(frame.payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := far.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		if err := Call(t.Context(), near, "s", "m", wrapperspb.Int64(1), &wrapperspb.Int64Value{}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

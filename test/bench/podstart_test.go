@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build bench
+
+package bench
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger/outrigger/test/bench/promises"
+	"github.com/outrigger/outrigger/test/stand"
+)
+
+// way is one of the ways in which a pod gets its VM.
+type way struct {
+	name  string
+	flags []string
+	// before is a run whose time does not count: it makes what the others use.
+	before bool
+
+	first, whole []time.Duration
+	stages       []stage
+}
+
+// stage is a part of a start that overlaps with no other.
+type stage struct {
+	name string
+	// until is the step whose end ends it.
+	until string
+	took  []time.Duration
+}
+
+func stages() []stage {
+	return []stage{
+		{name: "adaptor, network", until: "record-intent"}, {name: "VM", until: "create-instance"}, {name: "guest", until: "connect"},
+		{name: "sandbox", until: "call-create-sandbox"}, {name: "image, container", until: "call-create-container"},
+		{name: "start", until: "call-start-container"},
+	}
+}
+
+// podStart is `outrigger run` as a user sees it, from nothing: with a VM that boots, and with
+// one that is restored from what an earlier run has saved. The ways take turns, so that others
+// slow all of them down alike.
+func podStart(t *testing.T, runs int) measured {
+	boots := &way{name: "VM boots", flags: []string{"--no-template"}, stages: stages()}
+	restored := &way{name: "VM is restored", before: true, stages: stages()}
+	ways := []*way{boots, restored}
+	for _, w := range ways {
+		if w.before {
+			w.run(t)
+		}
+	}
+	for range runs {
+		for _, w := range ways {
+			first, whole := w.run(t)
+			w.first, w.whole = append(w.first, first), append(w.whole, whole)
+		}
+	}
+	for range (runs + 2) / 3 {
+		for _, w := range ways {
+			w.split(t)
+		}
+	}
+	how := "starts adaptor and relay, boots, pulls, runs"
+	return measured{
+		figures: []promises.Figure{
+			{Promise: "first-output", Value: median(boots.first).Seconds(), How: how},
+			{What: "`outrigger run` with a VM that boots, whole", Measured: fmt.Sprintf("%.2f s", median(boots.whole).Seconds()), How: "and removes everything"},
+			{Promise: "first-output-restored", Value: median(restored.first).Seconds() / median(boots.first).Seconds(),
+				How: fmt.Sprintf("%.2f s: starts adaptor and relay, restores, pulls, runs", median(restored.first).Seconds())},
+			{What: "`outrigger run` with a VM that is restored, whole", Measured: fmt.Sprintf("%.2f s", median(restored.whole).Seconds()), How: "and removes everything"},
+		},
+		table:    startTable(ways),
+		pictures: map[string]string{"start.svg": startPicture(ways)},
+	}
+}
+
+func startTable(ways []*way) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, promises.StartSection+`
+From the command to the first byte of the container's output: `+"`outrigger run`"+` starts its daemons, makes the VM, pulls an image
+of 1.1 MiB, and runs it. VMs are emulated (TCG). %d runs of each way, which took turns; load %.1f.
+
+| | p50 | p90 | p99 |
+|---|---|---|---|
+`, len(ways[0].first), load())
+	for _, w := range ways {
+		fmt.Fprintf(&out, "| %s | %.2f s | %.2f s | %.2f s |\n", w.name, percentile(w.first, 50).Seconds(), percentile(w.first, 90).Seconds(), percentile(w.first, 99).Seconds())
+	}
+	out.WriteString("\n![The same, with the stages of a start](pictures/start.svg)\n\nStages are medians of other runs, from their timelines.\n")
+	return out.String()
+}
+
+func startPicture(ways []*way) string {
+	var bars []promises.Bar
+	for _, w := range ways {
+		bar := promises.Bar{Name: w.name, Marks: []promises.Mark{{Name: "p50", At: median(w.first).Seconds()}}}
+		if p99 := percentile(w.first, 99); p99 > median(w.first)*5/4 { // else they lie on each other
+			bar.Marks = append(bar.Marks, promises.Mark{Name: "p99", At: p99.Seconds()})
+		}
+		for _, s := range w.stages {
+			bar.Parts = append(bar.Parts, promises.Part{Name: s.name, Length: median(s.took).Seconds()})
+		}
+		bars = append(bars, bar)
+	}
+	return promises.Picture("From `outrigger run` to the first output: stages of its start, and p50 and p99 of the whole", "s", bars)
+}
+
+func percentile(values []time.Duration, percent int) time.Duration {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+}
+
+// command is one of outrigger's, with folders of its own below root.
+func command(t *testing.T, root string, args ...string) *exec.Cmd {
+	cmd := exec.Command(stand.Binary(t, "outrigger"), args...)
+	cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+root+"/root", "QEMU_STATE_DIR="+root+"/state", "QEMU_ACCEL=tcg")
+	return cmd
+}
+
+// run returns the time to the first output, and to the end, when all is removed.
+func (w *way) run(t *testing.T) (first, whole time.Duration) {
+	cmd := command(t, stand.Dir(t), slices.Concat([]string{"run", "--quiet"}, w.flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "echo", "hello"})...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(stdout).ReadString('\n')
+	first = time.Since(began)
+	io.Copy(io.Discard, stdout)
+	if err := cmd.Wait(); err != nil || line != "hello\n" {
+		t.Fatalf("outrigger run: %v, %q\n%s", err, line, stderr.String())
+	}
+	return first, time.Since(began)
+}
+
+// split adds the stages of one more start.
+func (w *way) split(t *testing.T) {
+	root := stand.Dir(t)
+	output := func(args ...string) []byte {
+		out, err := command(t, root, args...).Output()
+		if err != nil {
+			t.Fatalf("outrigger %v: %v", args, err)
+		}
+		return out
+	}
+	output(slices.Concat([]string{"run", "--quiet", "--detach", "--name", "web"}, w.flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "sleep", "infinity"})...)
+	var got struct {
+		Steps []struct {
+			Name                                string
+			StartMilliseconds, TookMilliseconds float64
+		}
+	}
+	if err := json.Unmarshal(output("timeline", "web", "-o", "json"), &got); err != nil {
+		t.Fatal(err)
+	}
+	output("rm", "-f", "web")
+	last := 0.0
+	for i := range w.stages {
+		s := &w.stages[i]
+		at := last
+		for _, step := range got.Steps {
+			if step.Name == s.until {
+				at = step.StartMilliseconds + step.TookMilliseconds
+			}
+		}
+		if at == last {
+			t.Fatalf("the timeline has no %s: %+v", s.until, got)
+		}
+		s.took, last = append(s.took, time.Duration((at-last)*float64(time.Millisecond))), at
+	}
+}
