@@ -72,7 +72,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestReplyThatIsNone has a server that sends what is no reply to the call.
+// TestReplyThatIsNone has a server that sends something else than a reply to the call.
 func TestReplyThatIsNone(t *testing.T) {
 	for name, frame := range map[string]struct {
 		kind    Type
