@@ -21,5 +21,5 @@ unshare -mn --propagation private bash -euc '
   cd /run/demo
   PATH=$PWD:$PATH
   outrigger run oci:demo-image -- true >/dev/null
-  asciinema rec --overwrite --quiet --cols 96 --rows 32 --idle-time-limit 2 --title "A pod in its own VM" --env "" \
+  asciinema rec --overwrite --quiet --cols 96 --rows 25 --idle-time-limit 2 --title "A pod in its own VM" --env "" \
     --command "$OUTRIGGER_SITE/site/record-session.sh" "$OUTRIGGER_SITE/site/assets/demo.cast"'
