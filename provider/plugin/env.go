@@ -29,7 +29,7 @@ func Env() []Variable {
 	return []Variable{
 		{FolderVariable, "folder of plugins: every Go plugin (*.so) in it is loaded, and the program named as the provider is started"},
 		{EnableVariable, "load the plugin that the two variables below name"},
-		{PathVariable, "file of a Go plugin (<provider>.so) or process plugin (<provider>), or unix:///path of a provider that runs already"},
+		{PathVariable, "file of a Go plugin (PROVIDER.so) or process plugin (PROVIDER), or unix:///path of a provider that runs already"},
 		{HashVariable, "SHA-256 of that file in hexadecimal, as sha256sum prints it; a socket needs none"},
 	}
 }
