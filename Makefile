@@ -89,6 +89,14 @@ NODEBUILD = go run ./cmd/node-image build --output $(@D) --cache $(CACHE)/node-i
 # Of the version of Kubernetes from which specifications upgrade to that of images/node/kube.
 OLDERNODE := $(NODE)/v1.35.8/node.tar
 
+.PHONY: site
+site: ## Build the site from docs/ into bin/site (Hugo: 90 s of processor time, the first time)
+	@VERSION='$(VERSION)' site/build.sh
+
+.PHONY: site-serve
+site-serve: ## Serve the site on the loopback address, and build again what changes
+	@VERSION='$(VERSION)' site/build.sh serve
+
 .PHONY: demo-image
 demo-image: $(DEMO)/index.json ## Build the container image of the demo
 
