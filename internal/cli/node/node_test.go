@@ -42,7 +42,7 @@ func TestLockExcludesAlthoughTheFolderGoesAway(t *testing.T) {
 					t.Error("two hold the lock")
 				}
 				// Removing the folder gives the lock away, so it comes last.
-				if err := n.removeRoot(); err != nil {
+				if err := removeFiles(n.Root); err != nil {
 					t.Error(err)
 				}
 				unlock()
