@@ -49,8 +49,8 @@ type Pod struct {
 	Socket     string `json:"socket"`
 	OwnAdaptor bool   `json:"ownAdaptor,omitempty"`
 	// Pool names the pool whose adaptor it is; empty if that has none.
-	Pool       string `json:"pool,omitempty"`
-	Provider   string `json:"provider,omitempty"`
+	Pool     string `json:"pool,omitempty"`
+	Provider string `json:"provider,omitempty"`
 	// Network says that the pod has a port of our network.
 	Network bool     `json:"network,omitempty"`
 	IPs     []string `json:"ips,omitempty"`

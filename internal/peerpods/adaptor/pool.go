@@ -80,9 +80,11 @@ func (s *Service) fromPool(ctx context.Context, sb *sandbox, data cloudinit.Clou
 		return false
 	}
 	s.note(sb, "take-vm", began)
+	s.opts.Hook(Point{AfterDo, "take-vm"})
 	sb.update(func(rec *Record) { rec.PoolVM = vm.Name })
 	began = s.opts.Now()
 	if err = s.persist(sb); err == nil {
+		s.opts.Hook(Point{Begun, "hand-over"})
 		err = s.handOver(ctx, vm, data)
 	}
 	if err != nil {
@@ -91,6 +93,7 @@ func (s *Service) fromPool(ctx context.Context, sb *sandbox, data cloudinit.Clou
 		return false
 	}
 	s.note(sb, "hand-over", began)
+	s.opts.Hook(Point{AfterDo, "hand-over"})
 	s.noteInstance(sb, &vm.Instance)
 	s.logger(sb).Info("took an instance of a pool", "instance", vm.Instance.ID, "poolvm", vm.Name)
 	return true
