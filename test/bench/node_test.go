@@ -184,42 +184,82 @@ func qemuCPU(t *testing.T, dir string) time.Duration {
 	return cpu(t, pids[0])
 }
 
-// firstOutput is `outrigger run` as a user sees it, from nothing: with a VM that boots, and with
-// one that is restored from what an earlier run has saved.
+// firstOutput is `outrigger run` as a user sees it, from nothing: with a VM that boots, with one
+// that is restored from what an earlier run has saved, and with one that waits in a pool.
 func firstOutput(t *testing.T, runs int) []promises.Figure {
 	times, whole := outputs(t, runs, "--no-template")
 	restored, restoredWhole := outputs(t, runs+1)
+	pooled := pooledOutputs(t, runs)
 	return []promises.Figure{
 		{Promise: "first-output", Value: median(times).Seconds(), How: "starts adaptor and relay, boots, pulls, runs"},
 		{What: "`outrigger run` with a VM that boots, whole", Measured: fmt.Sprintf("%.2f s", median(whole).Seconds()), How: "and removes everything"},
 		{Promise: "first-output-restored", Value: median(restored[1:]).Seconds() / median(times).Seconds(),
 			How: fmt.Sprintf("%.2f s: starts adaptor and relay, restores, pulls, runs", median(restored[1:]).Seconds())},
 		{What: "`outrigger run` with a VM that is restored, whole", Measured: fmt.Sprintf("%.2f s", median(restoredWhole[1:]).Seconds()), How: "and removes everything"},
+		{Promise: "first-output-pool", Value: median(pooled).Seconds() / median(restored[1:]).Seconds(),
+			How: fmt.Sprintf("%.2f s: takes a VM, pulls, runs", median(pooled).Seconds())},
 	}
 }
 
 func outputs(t *testing.T, runs int, flags ...string) (first, whole []time.Duration) {
 	for range runs {
-		root := stand.Dir(t)
-		cmd := exec.Command(stand.Binary(t, "outrigger"), slices.Concat([]string{"run", "--quiet"}, flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "echo", "hello"})...)
-		cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+root+"/root", "QEMU_STATE_DIR="+root+"/state", "QEMU_ACCEL=tcg")
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, _ := bufio.NewReader(stdout).ReadString('\n')
-		first = append(first, time.Since(began))
-		io.Copy(io.Discard, stdout)
-		if err := cmd.Wait(); err != nil || line != "hello\n" {
-			t.Fatalf("outrigger run: %v, %q\n%s", err, line, stderr.String())
-		}
-		whole = append(whole, time.Since(began))
+		one, all := output(t, stand.Dir(t), flags...)
+		first, whole = append(first, one), append(whole, all)
 	}
 	return first, whole
+}
+
+// pooledOutputs are those of runs each of which finds its pool full.
+func pooledOutputs(t *testing.T, runs int) (first []time.Duration) {
+	root := stand.Dir(t)
+	pool := func(args ...string) string {
+		out, err := outrigger(t, root, append([]string{"pool"}, args...)...).Output()
+		if err != nil {
+			t.Fatalf("outrigger pool %s: %v", args, err)
+		}
+		return string(out)
+	}
+	pool("create", "--quiet", "--size", "1")
+	defer pool("rm", "default")
+	for range runs {
+		for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(pool("ls", "-o", "json"), `"ready": 1`); time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the pool is not filled again")
+			}
+		}
+		one, _ := output(t, root)
+		first = append(first, one)
+	}
+	if !strings.Contains(pool("ls", "-o", "json"), fmt.Sprintf(`"hits": %d`, runs)) {
+		t.Fatal("not each run has taken a VM of the pool")
+	}
+	return first
+}
+
+func outrigger(t *testing.T, root string, args ...string) *exec.Cmd {
+	cmd := exec.Command(stand.Binary(t, "outrigger"), args...)
+	cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+root+"/root", "QEMU_STATE_DIR="+root+"/state", "QEMU_ACCEL=tcg")
+	return cmd
+}
+
+// output returns how long a run takes until its first output, and until its end.
+func output(t *testing.T, root string, flags ...string) (first, whole time.Duration) {
+	cmd := outrigger(t, root, slices.Concat([]string{"run", "--quiet"}, flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "echo", "hello"})...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(stdout).ReadString('\n')
+	first = time.Since(began)
+	io.Copy(io.Discard, stdout)
+	if err := cmd.Wait(); err != nil || line != "hello\n" {
+		t.Fatalf("outrigger run: %v, %q\n%s", err, line, stderr.String())
+	}
+	return first, time.Since(began)
 }
