@@ -69,12 +69,11 @@ func newOwnPool(s *Service) *ownPool {
 
 // run keeps the pool filled until ctx ends.
 func (p *ownPool) run(ctx context.Context) {
-	for again := time.Duration(0); ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		changed := p.changes()
-		again = p.fill()
 		select {
+		case <-time.After(p.fill()):
 		case <-changed:
-		case <-time.After(again):
 		case <-ctx.Done():
 		}
 		poll.Sleep(ctx, poolRest)
@@ -205,13 +204,13 @@ func (r *Record) poolVM() (*PoolVM, error) {
 
 // TakeVM claims a VM for a sandbox; nil when none waits that fits. The claim is on disk
 // when it returns, and is never taken back.
-func (p *ownPool) TakeVM(_ context.Context, rec Record) (*PoolVM, error) {
+func (p *ownPool) TakeVM(ctx context.Context, rec Record) (*PoolVM, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	members, waiting := p.members()
 	for _, sb := range members[:waiting] {
 		of := sb.snapshot()
-		if !Fits(&of.Spec, &rec.Spec) {
+		if !Fits(&of.Spec, &rec.Spec) || p.seesEnded() && p.hasEnded(ctx, &of) { // watchEnded removes it
 			continue
 		}
 		sb.update(func(r *Record) { r.ClaimedBy = rec.ID })

@@ -216,8 +216,7 @@ func (s *Service) whileRunning(ctx context.Context, instance string) (running co
 // notice at once and not after most of a minute without a reply. It does so only where
 // that needs no call to a cloud: with providers whose VMs are on a bridge of this node.
 func (s *Service) watchEnded(ctx context.Context) {
-	getter, ok := provider.As[provider.Getter](s.opts.Provider)
-	if _, local := provider.As[provider.NodeAddresser](s.opts.Provider); !ok || !local {
+	if !s.seesEnded() {
 		return
 	}
 	for poll.Sleep(ctx, s.opts.EndedInterval) == nil {
@@ -227,7 +226,7 @@ func (s *Service) watchEnded(ctx context.Context) {
 			if rec.State != StateReady && !waits || sb.ended.Load() {
 				continue
 			}
-			if i, err := getter.GetInstance(ctx, rec.InstanceID); !errors.Is(err, provider.ErrNotFound) && (err != nil || !over(i)) {
+			if !s.hasEnded(ctx, &rec) {
 				continue
 			}
 			sb.ended.Store(true)
@@ -241,6 +240,19 @@ func (s *Service) watchEnded(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// seesEnded reports whether VMs are on this node, so that no call to a cloud is needed to see
+// that one has ended.
+func (s *Service) seesEnded() bool {
+	_, local := provider.As[provider.NodeAddresser](s.opts.Provider)
+	return local && provider.Has(s.opts.Provider, provider.CapabilityGet)
+}
+
+func (s *Service) hasEnded(ctx context.Context, rec *Record) bool {
+	getter, _ := provider.As[provider.Getter](s.opts.Provider)
+	i, err := getter.GetInstance(ctx, rec.InstanceID)
+	return errors.Is(err, provider.ErrNotFound) || err == nil && over(i)
 }
 
 func over(i *provider.Instance) bool {

@@ -11,7 +11,7 @@ import (
 const (
 	// BootLimit is how long a VM of a pool may take from its record to the first answer.
 	BootLimit = 10 * time.Minute
-	// ProbeTimeout bounds one question whether a VM waits.
+	// ProbeTimeout bounds one question whether a VM waits, and the connection to one that did.
 	ProbeTimeout = 5 * time.Second
 )
 
