@@ -114,7 +114,7 @@ the first pod and removes everything with the last.`,
 	flags.StringVar(&a.root, "root", defaultRoot(), "folder for state and sockets (env OUTRIGGER_ROOT)")
 	flags.StringVar(&a.socket, "socket", os.Getenv("REMOTE_HYPERVISOR_ENDPOINT"), "hypervisor socket of a running cloud-api-adaptor; without it one is started (env REMOTE_HYPERVISOR_ENDPOINT)")
 	root.AddCommand(a.runCommand(), a.psCommand(), a.execCommand(), a.logsCommand(), a.consoleCommand(), a.statsCommand(),
-		a.timelineCommand(), a.rmCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
+		a.timelineCommand(), a.rmCommand(), a.poolCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
 	return root
 }
 
@@ -128,9 +128,12 @@ func defaultRoot() string {
 	return node.DefaultRoot
 }
 
+// idLength is that of a pod's id, in hex digits.
+const idLength = 32
+
 // maxRoot is the longest root folder: a unix socket has 107 bytes (unix(7)),
-// and that of an agent is ROOT/pods/<64>/agent.ttrpc.
-const maxRoot = 107 - len("/pods//agent.ttrpc") - 64
+// and that of an agent is ROOT/pools/NAME/pods/ID/agent.ttrpc.
+const maxRoot = 107 - len("/pools/") - node.MaxPoolName - len("/pods//agent.ttrpc") - idLength
 
 func (a *App) node() (*node.Node, error) {
 	root, err := filepath.Abs(a.root)

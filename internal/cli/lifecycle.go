@@ -46,32 +46,36 @@ func (a *App) stopVM(ctx context.Context, n *node.Node, p *record.Pod) error {
 	return podclient.New(p.Socket).StopVM(ctx, p.ID)
 }
 
-// revive starts the adaptor again if it has died while pods of ours need it.
+// revive starts adaptors again that have died while pods of ours need them.
 func (a *App) revive(ctx context.Context, n *node.Node) error {
 	pods, err := n.Pods().List()
-	if err != nil || !needAdaptor(pods) || node.Served(n.Socket()) {
+	if err != nil {
 		return err
+	}
+	pods = slices.DeleteFunc(pods, func(p *record.Pod) bool { return !p.OwnAdaptor || !p.Live() || node.Served(p.Socket) })
+	if len(pods) == 0 {
+		return nil
 	}
 	unlock, err := n.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return a.reviveLocked(ctx, n, pods)
+	var errs []error
+	for _, p := range pods {
+		errs = append(errs, a.reviveLocked(ctx, n, p))
+	}
+	return errors.Join(errs...)
 }
 
-func (a *App) reviveLocked(ctx context.Context, n *node.Node, pods []*record.Pod) error {
-	if node.Served(n.Socket()) {
+// reviveLocked starts the adaptor of a pod again if it has died.
+func (a *App) reviveLocked(ctx context.Context, n *node.Node, p *record.Pod) error {
+	if !p.OwnAdaptor || node.Served(p.Socket) {
 		return nil
 	}
-	again := *n
-	for _, p := range pods {
-		if p.OwnAdaptor && p.Live() && p.Provider != "" {
-			again.Provider = p.Provider
-		}
-	}
-	again.Provider = cmp.Or(again.Provider, defaultProvider)
-	return again.EnsureAdaptor(ctx)
+	of := n.For(p)
+	of.Provider = cmp.Or(of.Provider, defaultProvider)
+	return of.EnsureAdaptor(ctx)
 }
 
 func needAdaptor(pods []*record.Pod) bool {
@@ -93,7 +97,7 @@ func (a *App) sweep(ctx context.Context, n *node.Node) {
 		if p.Detached && p.Status == record.Running && a.adopt(ctx, n, p) == nil {
 			continue
 		}
-		if err := a.removeDead(ctx, n, p, pods); err != nil {
+		if err := a.removeDead(ctx, n, p); err != nil {
 			fmt.Fprintf(a.Stderr, "outrigger: pod %s was left by a process that died and cannot be removed: %v\n", p.Name, err)
 		}
 	}
@@ -110,11 +114,9 @@ func (a *App) adopt(ctx context.Context, n *node.Node, p *record.Pod) error {
 }
 
 // removeDead removes a pod that has no owner any more.
-func (a *App) removeDead(ctx context.Context, n *node.Node, p *record.Pod, pods []*record.Pod) error {
-	if p.OwnAdaptor {
-		if err := a.reviveLocked(ctx, n, pods); err != nil {
-			return err
-		}
+func (a *App) removeDead(ctx context.Context, n *node.Node, p *record.Pod) error {
+	if err := a.reviveLocked(ctx, n, p); err != nil {
+		return err
 	}
 	err := podclient.New(p.Socket).StopVM(ctx, p.ID)
 	if p.Network {

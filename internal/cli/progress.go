@@ -80,12 +80,12 @@ func (s *shown) done() {
 }
 
 // show turns events of a pod into progress.
-func show(p progress, provider string) func(podclient.Event) {
+func show(p progress, booting string) func(podclient.Event) {
 	return func(e podclient.Event) {
 		text := ""
 		switch e.Stage {
 		case podclient.StageBooting:
-			text = "booting a VM (" + provider + ")"
+			text = booting
 		case podclient.StageConnected:
 			text = fmt.Sprintf("connected to the VM after %d ms", e.Elapsed.Milliseconds())
 		case podclient.StagePulling:

@@ -105,7 +105,7 @@ func (a *App) removeOne(ctx context.Context, n *node.Node, p *record.Pod, force 
 	if !now.Live() {
 		return n.Pods().Delete(now.ID)
 	}
-	return a.removeDead(ctx, n, now, []*record.Pod{now})
+	return a.removeDead(ctx, n, now)
 }
 
 // endOwner lets the owner remove its pod, and kills an owner that does not.

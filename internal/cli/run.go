@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/outrigger/outrigger/internal/cli/registry"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
@@ -80,8 +81,7 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.BoolVar(&f.Timeline, "timeline", false, "show on standard error where the time of the start went, once the container runs; see `outrigger timeline`")
 	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until `outrigger rm`")
 	flags.StringVar(&f.Name, "name", "", "name of the pod (default: made of the image's)")
-	flags.StringVar(&f.cpus, "cpus", "", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")
-	flags.StringVarP(&f.memory, "memory", "m", "", "memory limit of the container, such as 512MiB; the VM gets 256 MiB more")
+	f.registerVM(a, flags)
 	flags.StringArrayVarP(&f.Env, "env", "e", nil, "environment variable KEY=VALUE, or KEY to pass on this program's")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "file with one KEY=VALUE a line")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "type=bind,source=PATH,target=PATH[,readonly] (copied into the VM), type=tmpfs,target=PATH[,size=SIZE], or type=volume,source=NAME,target=PATH")
@@ -96,10 +96,24 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.DurationVar(&f.PullTimeout, "pull-timeout", podclient.PullTimeout, "longest wait for the image")
 	flags.DurationVar(&f.StopTimeout, "stop-timeout", 10*time.Second, "how long the container may take to end after SIGTERM")
 	flags.StringVar(&f.logLimit, "log-limit", "16MiB", "most disk space for the log of a detached pod; older output goes first")
+	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// registerVM adds the flags that say what a VM is, which a run and the pool for it have alike.
+func (f *runFlags) registerVM(a *App, flags *pflag.FlagSet) {
+	flags.StringVar(&f.cpus, "cpus", "", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")
+	flags.StringVarP(&f.memory, "memory", "m", "", "memory limit of the container, such as 512MiB; the VM gets 256 MiB more")
 	flags.StringVar(&a.provider, "provider", cmp.Or(os.Getenv("CLOUD_PROVIDER"), defaultProvider), "cloud provider of an adaptor that is started here (env CLOUD_PROVIDER)")
 	flags.BoolVar(&f.noTemplate, "no-template", false, "boot the VM instead of restoring it from one that was saved when it had booted (an adaptor that is started here; provider qemu)")
 	flags.StringArrayVar(&a.adaptor, "adaptor-arg", nil, "further argument for a cloud-api-adaptor that is started here")
-	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// adaptorArgs returns those of an adaptor that is started here.
+func (f *runFlags) adaptorArgs(a *App) []string {
+	if f.noTemplate {
+		return append(slices.Clone(a.adaptor), "-qemu-templates=never")
+	}
+	return a.adaptor
 }
 
 // request checks all flags and reports everything that is wrong at once.
@@ -113,10 +127,8 @@ func (f *runFlags) request(a *App, image string, command []string) (req *runRequ
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
-	if f.noTemplate {
-		a.adaptor = append(slices.Clone(a.adaptor), "-qemu-templates=never")
-	}
-	f.ID, f.Command, f.Socket, f.Provider, f.AdaptorArgs = podclient.NewID(), command, a.socket, a.provider, a.adaptor
+	a.adaptor = f.adaptorArgs(a)
+	f.ID, f.Command, f.Socket, f.Provider, f.AdaptorArgs = podclient.NewID()[:idLength], command, a.socket, a.provider, a.adaptor
 	f.NoNetwork, f.Keep = f.network == "none", !f.rm
 	f.Name = cmp.Or(f.Name, defaultName(image, f.ID))
 	f.Hostname = cmp.Or(f.Hostname, f.Name)

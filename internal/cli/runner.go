@@ -46,6 +46,14 @@ type runRequest struct {
 	Timeline                  bool
 }
 
+// vmSize returns the VM's processors and memory; 0 for the provider's default.
+func (q *runRequest) vmSize() (vcpus, memoryMiB int) {
+	if q.MemoryBytes > 0 {
+		memoryMiB = int((q.MemoryBytes+1<<20-1)>>20) + guestMemory
+	}
+	return int((q.MilliCPU + 999) / 1000), memoryMiB
+}
+
 // guestMemory is the memory of a VM beyond the container's limit, in MiB: for kernel
 // and agent, and for the image, which is in memory.
 const guestMemory = 256
@@ -147,7 +155,8 @@ func (r *runner) admit(ctx context.Context) error {
 		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(),
 	}
 	if r.req.Socket == "" {
-		r.record.OwnAdaptor, r.record.Socket = true, r.node.Socket()
+		r.node = r.app.poolFor(ctx, r.node, r.req)
+		r.record.OwnAdaptor, r.record.Socket, r.record.Pool = true, r.node.Socket(), r.node.Pool
 		err = r.node.EnsureAdaptor(ctx)
 	} else {
 		err = r.app.checkSocket()
@@ -203,16 +212,18 @@ func (r *runner) bringUp(ctx context.Context) error {
 func (r *runner) createPod(ctx context.Context) (err error) {
 	spec := podclient.PodSpec{
 		ID: r.req.ID, Name: r.req.Name, Namespace: r.record.Namespace, Hostname: r.req.Hostname,
-		Annotations: r.req.Annotations, VCPUs: int((r.req.MilliCPU + 999) / 1000), StartTimeout: r.req.BootTimeout,
+		Annotations: r.req.Annotations, StartTimeout: r.req.BootTimeout,
 	}
-	if r.req.MemoryBytes > 0 {
-		spec.MemoryMiB = int((r.req.MemoryBytes+1<<20-1)>>20) + guestMemory
-	}
+	spec.VCPUs, spec.MemoryMiB = r.req.vmSize()
 	r.client = podclient.New(r.record.Socket)
 	if info, err := r.client.Info(ctx); err == nil {
 		r.record.Provider = info.Provider
 	}
-	spec.OnEvent = show(r.progress, r.record.Provider)
+	booting := "booting a VM (" + r.record.Provider + ")"
+	if r.record.Pool != "" {
+		booting = "taking a VM of pool " + r.record.Pool
+	}
+	spec.OnEvent = show(r.progress, booting)
 	began := time.Now()
 	if err := r.attachNetwork(&spec); err != nil {
 		return err

@@ -26,6 +26,8 @@ type way struct {
 	flags []string
 	// before is a run whose time does not count: it makes what the others use.
 	before bool
+	// pool is the folder of a pool of one VM, which each run finds full.
+	pool string
 
 	first, whole []time.Duration
 	stages       []stage
@@ -47,18 +49,21 @@ func stages() []stage {
 	}
 }
 
-// podStart is `outrigger run` as a user sees it, from nothing: with a VM that boots, and with
-// one that is restored from what an earlier run has saved. The ways take turns, so that others
-// slow all of them down alike.
+// podStart is `outrigger run` as a user sees it, from nothing: with a VM that boots, with one
+// that is restored from what an earlier run has saved, and with one that waits in a pool. The
+// ways take turns, so that others slow all of them down alike.
 func podStart(t *testing.T, runs int) measured {
 	boots := &way{name: "VM boots", flags: []string{"--no-template"}, stages: stages()}
 	restored := &way{name: "VM is restored", before: true, stages: stages()}
-	ways := []*way{boots, restored}
+	pooled := &way{name: "VM of a pool", pool: stand.Dir(t), stages: stages()}
+	ways := []*way{boots, restored, pooled}
 	for _, w := range ways {
 		if w.before {
 			w.run(t)
 		}
 	}
+	pooled.asks(t, "pool", "create", "--quiet", "--size", "1")
+	defer pooled.asks(t, "pool", "rm", "default")
 	for range runs {
 		for _, w := range ways {
 			first, whole := w.run(t)
@@ -78,6 +83,8 @@ func podStart(t *testing.T, runs int) measured {
 			{Promise: "first-output-restored", Value: median(restored.first).Seconds() / median(boots.first).Seconds(),
 				How: fmt.Sprintf("%.2f s: starts adaptor and relay, restores, pulls, runs", median(restored.first).Seconds())},
 			{What: "`outrigger run` with a VM that is restored, whole", Measured: fmt.Sprintf("%.2f s", median(restored.whole).Seconds()), How: "and removes everything"},
+			{Promise: "first-output-pool", Value: median(pooled.first).Seconds() / median(restored.first).Seconds(),
+				How: fmt.Sprintf("%.2f s: takes a VM, pulls, runs", median(pooled.first).Seconds())},
 		},
 		table:    startTable(ways),
 		pictures: map[string]string{"start.svg": startPicture(ways)},
@@ -87,8 +94,8 @@ func podStart(t *testing.T, runs int) measured {
 func startTable(ways []*way) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, promises.StartSection+`
-From the command to the first byte of the container's output: `+"`outrigger run`"+` starts its daemons, makes the VM, pulls an image
-of 1.1 MiB, and runs it. VMs are emulated (TCG). %d runs of each way, which took turns; load %.1f.
+From the command to the first byte of the container's output: `+"`outrigger run`"+` starts its daemons, gets a VM, pulls an image
+of 1.1 MiB, and runs it. With a pool daemons and VM are there. VMs are emulated (TCG). %d runs of each way, which took turns; load %.1f.
 
 | | p50 | p90 | p99 |
 |---|---|---|---|
@@ -127,9 +134,31 @@ func command(t *testing.T, root string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// asks returns what a command prints that has the pool's folder.
+func (w *way) asks(t *testing.T, args ...string) string {
+	out, err := command(t, w.pool, args...).Output()
+	if err != nil {
+		t.Fatalf("outrigger %v: %v", args, err)
+	}
+	return string(out)
+}
+
+// folder returns that of a run: a new one, or that of the pool once its VM waits.
+func (w *way) folder(t *testing.T) string {
+	if w.pool == "" {
+		return stand.Dir(t)
+	}
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(w.asks(t, "pool", "ls", "-o", "json"), `"ready": 1`); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the pool is not filled again")
+		}
+	}
+	return w.pool
+}
+
 // run returns the time to the first output, and to the end, when all is removed.
 func (w *way) run(t *testing.T) (first, whole time.Duration) {
-	cmd := command(t, stand.Dir(t), slices.Concat([]string{"run", "--quiet"}, w.flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "echo", "hello"})...)
+	cmd := command(t, w.folder(t), slices.Concat([]string{"run", "--quiet"}, w.flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "echo", "hello"})...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
@@ -151,7 +180,7 @@ func (w *way) run(t *testing.T) (first, whole time.Duration) {
 
 // split adds the stages of one more start.
 func (w *way) split(t *testing.T) {
-	root := stand.Dir(t)
+	root := w.folder(t)
 	output := func(args ...string) []byte {
 		out, err := command(t, root, args...).Output()
 		if err != nil {

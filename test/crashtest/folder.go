@@ -118,6 +118,9 @@ func Serve(dir string, change func(*adaptor.Options) (beside func(context.Contex
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); beside(ctx) }()
+	if options.Pool.Size > 0 {
+		go service.Run(ctx)
+	}
 	if err := serve(ctx, service, filepath.Join(dir, "hypervisor.sock")); err != nil {
 		return err
 	}

@@ -232,6 +232,10 @@ func (n adaptorService) ListSandboxes(context.Context, *adaptor.ListSandboxesReq
 	return resp, nil
 }
 
+func (n adaptorService) Pool(context.Context, *adaptor.PoolRequest) (*adaptor.PoolResponse, error) {
+	return nil, status.Error(codes.NotFound, "no pool")
+}
+
 func (n adaptorService) Console(ctx context.Context, req *adaptor.ConsoleRequest) (*adaptor.ConsoleResponse, error) {
 	if n.Agent(req.Id) == nil {
 		return nil, status.Errorf(codes.NotFound, "no sandbox %s", req.Id)

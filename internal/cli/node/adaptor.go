@@ -20,7 +20,6 @@ import (
 
 	"github.com/containerd/ttrpc"
 
-	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/internal/program"
@@ -102,7 +101,7 @@ func (n *Node) spawn(path string) (*exec.Cmd, int64, error) {
 		return nil, 0, err
 	}
 	// The caller limits the start of a VM, with --boot-timeout; -proxy-timeout must not.
-	args := append([]string{n.Provider, "-socket", n.Socket(), "-pods-dir", n.podsDir(), "-orphan-timeout", "0", "-proxy-timeout", "24h"}, n.AdaptorArgs...)
+	args := append([]string{n.Provider, "-socket", n.Socket(), "-pods-dir", n.podsDir(), "-other-pods-dirs", n.otherPods(), "-orphan-timeout", "0", "-proxy-timeout", "24h"}, n.AdaptorArgs...)
 	cmd := exec.Command(path, args...)
 	// No probe: its port may be taken by the adaptor of a Kubernetes node.
 	cmd.Env = append(os.Environ(), "PROBE_PORT=0", "NOTIFY_SOCKET=")
@@ -112,7 +111,7 @@ func (n *Node) spawn(path string) (*exec.Cmd, int64, error) {
 	if os.Getenv("POD_IMAGES") == "" {
 		cmd.Env = append(cmd.Env, "POD_IMAGES=*") // the user who starts the pod is the operator
 	}
-	cmd.Dir = n.Root
+	cmd.Dir = n.dir()
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, info.Size(), cmd.Start()
@@ -178,26 +177,52 @@ func (n *Node) askRelay(ctx context.Context) (procid.ID, bool) {
 	return id, err == nil
 }
 
-// StopIfUnused stops the adaptor and the relay that were started here if no pod is
-// alive. If there are no records either it removes the root folder. The caller holds
-// the lock.
+// StopIfUnused stops each adaptor, with its relay, that was started here and that neither a pod
+// that is alive nor a pool needs. If there are no records either it removes the root folder.
+// The caller holds the lock.
 func (n *Node) StopIfUnused(ctx context.Context) error {
 	pods, err := n.Pods().List()
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(pods, (*record.Pod).Live) {
-		return nil
+	used := map[string]bool{} // by name of the pool
+	for _, p := range pods {
+		used[p.Pool] = used[p.Pool] || p.Live()
 	}
-	if err := n.stopDaemons(ctx); err != nil || len(pods) > 0 {
+	adaptors := []*Node{{Root: n.Root}}
+	pools, _ := os.ReadDir(n.poolsDir())
+	for _, entry := range pools {
+		adaptors = append(adaptors, &Node{Root: n.Root, Pool: entry.Name()})
+	}
+	left := len(pods)
+	var errs []error
+	for _, of := range adaptors {
+		switch _, err := os.Stat(of.recordPath()); {
+		case used[of.Pool] || err == nil:
+			left++
+		default:
+			errs = append(errs, of.stopDaemons(ctx))
+			if of.Pool != "" {
+				errs = append(errs, removeFiles(of.dir()))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil || left > 0 {
 		return err
 	}
-	return n.removeRoot()
+	return removeFiles(n.Root)
 }
 
 func (n *Node) stopDaemons(ctx context.Context) error {
 	n.NoteRelay(ctx)
 	d := n.loadDaemons()
+	if !d.Adaptor.Alive() { // who started it may have died before it was on record
+		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if info, err := podclient.New(n.Socket()).Info(asking); err == nil {
+			d.Adaptor, _ = procid.Of(int(info.Pid))
+		}
+	}
 	// The adaptor first: it would start the relay again.
 	if err := errors.Join(d.Adaptor.Stop(15*time.Second), d.Relay.Stop(15*time.Second)); err != nil {
 		return err
@@ -205,19 +230,19 @@ func (n *Node) stopDaemons(ctx context.Context) error {
 	return errors.Join(removeIfThere(n.Socket()), removeIfThere(n.relaySocket()), removeIfThere(n.adaptorPath()))
 }
 
-// removeRoot removes the files that this package made. It leaves others, for instance
-// the state of a provider.
-func (n *Node) removeRoot() error {
+// removeFiles removes the files that this package made in a folder. It leaves others, for
+// instance the state of a provider.
+func removeFiles(dir string) error {
 	var errs []error
-	for _, pattern := range []string{"adaptor.log*", "hypervisor.sock*", "relay.sock*", "relay.log*", "pods.d", "pods", "net", "lock"} {
-		files, err := filepath.Glob(filepath.Join(n.Root, pattern))
+	for _, pattern := range []string{"adaptor.log*", "hypervisor.sock*", "relay.sock*", "relay.log*", "pods.d", "pods", "pools", "net", "lock"} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		errs = append(errs, err)
 		for _, f := range files {
 			errs = append(errs, removeIfThere(f))
 		}
 	}
 	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, syscall.ENOTEMPTY) })
-	if err := removeIfThere(n.Root); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EBUSY) {
+	if err := removeIfThere(dir); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EBUSY) {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

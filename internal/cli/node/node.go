@@ -23,6 +23,8 @@ const DefaultRoot = "/run/outrigger"
 // Node is one root folder.
 type Node struct {
 	Root string
+	// Pool names the pool whose adaptor is meant; empty for the one that runs without a pool.
+	Pool string
 	// Provider is what an adaptor that is started here uses.
 	Provider string
 	// AdaptorArgs are further arguments for it.
@@ -35,12 +37,20 @@ type Node struct {
 func (n *Node) Pods() record.Store { return record.Store{Dir: filepath.Join(n.Root, "pods.d")} }
 
 // Socket returns the path of the socket of the adaptor that is started here.
-func (n *Node) Socket() string { return filepath.Join(n.Root, "hypervisor.sock") }
+func (n *Node) Socket() string { return filepath.Join(n.dir(), "hypervisor.sock") }
 
-func (n *Node) logPath() string     { return filepath.Join(n.Root, "adaptor.log") }
-func (n *Node) adaptorPath() string { return filepath.Join(n.Root, "adaptor.json") }
-func (n *Node) podsDir() string     { return filepath.Join(n.Root, "pods") }
-func (n *Node) relaySocket() string { return filepath.Join(n.Root, "relay.sock") }
+// dir returns the folder of the adaptor.
+func (n *Node) dir() string {
+	if n.Pool != "" {
+		return filepath.Join(n.poolsDir(), n.Pool)
+	}
+	return n.Root
+}
+
+func (n *Node) logPath() string     { return filepath.Join(n.dir(), "adaptor.log") }
+func (n *Node) adaptorPath() string { return filepath.Join(n.dir(), "adaptor.json") }
+func (n *Node) podsDir() string     { return filepath.Join(n.dir(), "pods") }
+func (n *Node) relaySocket() string { return filepath.Join(n.dir(), "relay.sock") }
 
 // lockTimeout bounds the wait for other outrigger processes, which hold the
 // lock for seconds at most: while an adaptor starts or stops.

@@ -4,14 +4,19 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/procid"
 )
 
 func testContext(t *testing.T) context.Context {
@@ -42,7 +47,7 @@ func TestLockExcludesAlthoughTheFolderGoesAway(t *testing.T) {
 					t.Error("two hold the lock")
 				}
 				// Removing the folder gives the lock away, so it comes last.
-				if err := n.removeRoot(); err != nil {
+				if err := removeFiles(n.Root); err != nil {
 					t.Error(err)
 				}
 				unlock()
@@ -122,6 +127,59 @@ func TestStopIfUnusedStopsOnlyWhatWasStartedHere(t *testing.T) {
 	}
 	if err := n.StopIfUnused(testContext(t)); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(n.Root); !os.IsNotExist(err) {
+		t.Error("the root folder is left")
+	}
+}
+
+// TestAPoolKeepsItsAdaptor: its record is what needs it; after that it is pods.
+func TestAPoolKeepsItsAdaptor(t *testing.T) {
+	n := &Node{Root: filepath.Join(t.TempDir(), "root"), AdaptorPath: fakeAdaptor(t, "exec sleep 1000\n")}
+	unlock, err := n.Lock(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	pool := &Pool{Name: "a", Provider: "qemu", AdaptorArgs: []string{"-x"}, Size: 2, MemoryMiB: 768}
+	if err := n.AddPool(pool); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.AddPool(pool); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("twice: %v", err)
+	}
+	of := n.OfPool(pool)
+	cmd, _, err := of.spawn(n.AdaptorPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go cmd.Wait()
+	id, err := procid.Of(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := of.saveDaemons(daemons{Adaptor: id, Provider: "qemu", Args: of.AdaptorArgs}); err != nil {
+		t.Fatal(err)
+	}
+	pod := &record.Pod{ID: "1", Name: "web", Status: record.Running, Pool: "a"}
+	for _, step := range []struct {
+		what  string
+		do    func() error
+		alive bool
+	}{
+		{"a pool", func() error { return nil }, true},
+		{"a pod", func() error { return errors.Join(n.Pods().Save(pod), of.ForgetPool()) }, true},
+		{"nothing", func() error { return n.Pods().Delete("1") }, false},
+	} {
+		if err := errors.Join(step.do(), n.StopIfUnused(testContext(t))); err != nil {
+			t.Fatal(err)
+		}
+		if id.Alive() != step.alive {
+			t.Errorf("%s is left: the adaptor is alive: %t", step.what, id.Alive())
+		}
+		if again := n.For(pod); step.what == "a pod" && (again.Provider != "qemu" || !slices.Equal(again.loadDaemons().Args[len(of.AdaptorArgs):], []string{"-pool-size", "0"})) {
+			t.Errorf("it is started again as %+v with %q", again, again.loadDaemons().Args)
+		}
 	}
 	if _, err := os.Stat(n.Root); !os.IsNotExist(err) {
 		t.Error("the root folder is left")

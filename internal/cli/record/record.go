@@ -48,7 +48,9 @@ type Pod struct {
 	// Socket is the hypervisor service; OwnAdaptor says that we started it.
 	Socket     string `json:"socket"`
 	OwnAdaptor bool   `json:"ownAdaptor,omitempty"`
-	Provider   string `json:"provider,omitempty"`
+	// Pool names the pool whose adaptor it is; empty if that has none.
+	Pool     string `json:"pool,omitempty"`
+	Provider string `json:"provider,omitempty"`
 	// Network says that the pod has a port of our network.
 	Network bool     `json:"network,omitempty"`
 	IPs     []string `json:"ips,omitempty"`

@@ -157,10 +157,16 @@ func (s *Service) claim(ctx context.Context, sb *sandbox) error {
 }
 
 func (s *Service) release(ctx context.Context, sb *sandbox) error {
+	rec := sb.snapshot()
+	select {
+	case <-s.dropClaimed(&rec, errStopped):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if s.opts.Cluster == nil {
 		return nil
 	}
-	if err := s.opts.Cluster.Release(ctx, sb.snapshot()); err != nil {
+	if err := s.opts.Cluster.Release(ctx, rec); err != nil {
 		return fmt.Errorf("release the instance's claim in the cluster: %w", err)
 	}
 	return nil

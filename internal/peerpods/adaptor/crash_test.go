@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashtest.FolderEnv); dir != "" {
-		if err := crashtest.Serve(dir, nil); err != nil {
+		if err := crashtest.Serve(dir, joinPool(dir)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

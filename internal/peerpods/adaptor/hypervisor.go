@@ -73,6 +73,11 @@ func (s *Service) create(ctx context.Context, req *hypervisorpb.CreateVMRequest)
 		return nil, err
 	}
 	rec.InitdataDigest = initdataDigest(cmp.Or(rec.Initdata, s.opts.Initdata))
+	return s.begin(ctx, rec)
+}
+
+// begin makes a sandbox up to where StartVM goes on. When it fails, nothing is left.
+func (s *Service) begin(ctx context.Context, rec Record) (*sandbox, error) {
 	ctx, interrupt, finish, err := s.call(ctx)
 	if err != nil {
 		return nil, err

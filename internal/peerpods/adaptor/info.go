@@ -72,7 +72,7 @@ func (s *Service) Info(ctx context.Context, _ *adaptorpb.InfoRequest) (*adaptorp
 	return resp, nil
 }
 
-// ListSandboxes returns every sandbox, by id.
+// ListSandboxes returns the sandboxes of all pods, by id.
 func (s *Service) ListSandboxes(ctx context.Context, _ *adaptorpb.ListSandboxesRequest) (*adaptorpb.ListSandboxesResponse, error) {
 	served, err := s.served(ctx)
 	if err != nil {
@@ -81,6 +81,9 @@ func (s *Service) ListSandboxes(ctx context.Context, _ *adaptorpb.ListSandboxesR
 	resp := new(adaptorpb.ListSandboxesResponse)
 	for _, sb := range s.all() {
 		rec := sb.snapshot()
+		if rec.Pooled {
+			continue
+		}
 		resp.Sandboxes = append(resp.Sandboxes, s.describe(&rec, served[rec.ID]))
 	}
 	return resp, nil

@@ -126,6 +126,11 @@ type Options struct {
 
 	// HandOver gives a VM of a pool its user-data; handover.Send by default.
 	HandOver func(ctx context.Context, address string, config *tls.Config, document []byte) error
+	// Pool are VMs that wait here for the next pods; none by default, and none beside a Cluster.
+	Pool Pool
+	// OtherPods are patterns of the PodsDirs of adaptors that have the same ClusterID and
+	// NodeName. What is on record there is not deleted.
+	OtherPods []string
 	// Cluster is the orchestrator of the pods; nil without one.
 	Cluster Cluster
 	// Observers receive all changes.
@@ -213,6 +218,9 @@ func (o *Options) Check() error {
 	wrong(o.ProxyTimeout <= 0, "-proxy-timeout %s is not positive", o.ProxyTimeout)
 	wrong(o.OrphanTimeout < 0, "-orphan-timeout %s is negative", o.OrphanTimeout)
 	wrong(!o.TLS.Disabled && o.TLS.OwnCA == nil && o.TLS.Issue == nil, "adaptor: no issuer of certificates")
+	wrong(o.Pool.Size < 0, "-pool-size %d is negative", o.Pool.Size)
+	wrong(o.Pool.Size > 0 && (o.TLS.Disabled || o.TLS.OwnCA != nil || o.Initdata != ""),
+		"-pool-size goes without -disable-tls, an own CA and -initdata: a VM that waits needs certificates of its own, and takes no initdata")
 	problems = append(problems, checkPatterns(o.PodImages), checkRegistries(o.InsecureRegistries))
 	if o.AuthFile != "" {
 		_, err := parseAuthFile(o.AuthFile)

@@ -25,6 +25,8 @@ const (
 	StateStarting State = "starting"
 	// StateReady: the pod can use its agent.
 	StateReady State = "ready"
+	// StateWaiting: it is a VM of this node's own pool, which waits for a pod or is claimed by one.
+	StateWaiting State = "waiting"
 	// StateStopping: everything is being undone until nothing is left.
 	StateStopping State = "stopping"
 )
@@ -73,8 +75,13 @@ type Record struct {
 	Addresses    []netip.Addr `json:"addresses,omitempty"`
 	InstanceType string       `json:"instance-type,omitempty"`
 	Zone         string       `json:"zone,omitempty"`
-	// PoolVM is the PeerPod, as namespace/name, of the instance if it was taken from a pool.
+	// PoolVM is the PeerPod, as namespace/name, of the instance if it was taken from a pool, or
+	// the sandbox if that pool is this node's own.
 	PoolVM string `json:"pool-vm,omitempty"`
+	// Pooled says that this is a VM of this node's own pool; ClaimedBy is the sandbox that it
+	// belongs to from then on, and which removes it.
+	Pooled    bool   `json:"pooled,omitempty"`
+	ClaimedBy string `json:"claimed-by,omitempty"`
 	// Done is when the steps up to the last record were done, and parts of them.
 	Done []StepTime `json:"done,omitempty"`
 	// Asked is when the provider was first asked for the instance.
@@ -132,7 +139,7 @@ func (r *Record) check(id string) error {
 		return fmt.Errorf("unknown step %q", r.Step)
 	}
 	switch r.State {
-	case StateCreated, StateStarting, StateReady, StateStopping:
+	case StateCreated, StateStarting, StateReady, StateWaiting, StateStopping:
 		return nil
 	}
 	return fmt.Errorf("unknown state %q", r.State)

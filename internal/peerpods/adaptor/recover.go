@@ -30,6 +30,9 @@ func (s *Service) Recover(ctx context.Context) error {
 		return fmt.Errorf("ask the agent relay what it serves: %w", err)
 	}
 	for _, rec := range records {
+		if rec.Pooled && rec.State != StateStopping && !s.keepPooled(rec, records) {
+			rec.State = StateStarting // as if it were not finished: it is removed
+		}
 		s.takeOver(rec, served)
 		delete(served, rec.ID)
 	}
@@ -81,6 +84,8 @@ func (s *Service) takeOver(rec *Record, served map[string]*relaypb.Served) {
 		if served[rec.ID] == nil {
 			s.serveAgain(sb)
 		}
+	case StateWaiting:
+		log.Info("kept a VM of the pool", "instance", rec.InstanceID, "claimed-by", rec.ClaimedBy)
 	case StateStopping:
 		log.Info("going on with the removal of a sandbox")
 		s.remove(sb)
@@ -88,6 +93,20 @@ func (s *Service) takeOver(rec *Record, served map[string]*relaypb.Served) {
 		log.Warn("removing a sandbox that an earlier process was starting")
 		s.beginStop(sb, errStopped)
 	}
+}
+
+// keepPooled reports whether a VM of this node's pool stays: it waits, or a pod is ready in it.
+// One that a pod had claimed and did not come to use may know that pod's secrets.
+func (s *Service) keepPooled(rec *Record, records []*Record) bool {
+	if rec.State != StateWaiting {
+		return false
+	}
+	if rec.ClaimedBy == "" {
+		return s.pool != nil
+	}
+	return slices.ContainsFunc(records, func(pod *Record) bool {
+		return pod.ID == rec.ClaimedBy && pod.PoolVM == rec.ID && pod.State == StateReady
+	})
 }
 
 // adopt lists the sandbox and takes its tunnel id out of the pool.

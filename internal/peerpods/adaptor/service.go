@@ -49,6 +49,7 @@ type Service struct {
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
 	closed    bool
+	pool      *ownPool // nil without one
 	// changed is closed and replaced whenever a sandbox gets an instance.
 	changed chan struct{}
 
@@ -79,6 +80,7 @@ func New(opts Options) (*Service, error) {
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.calls, s.endCalls = context.WithCancelCause(s.ctx)
+	s.pool = newOwnPool(s)
 	return s, nil
 }
 

@@ -241,6 +241,9 @@ func (s *Service) teardownTunnel(ctx context.Context, sb *sandbox) error {
 
 func (s *Service) connect(ctx context.Context, sb *sandbox) error {
 	rec := sb.snapshot()
+	if rec.Pooled {
+		return s.awaitPooled(ctx, &rec)
+	}
 	req, err := s.serveRequest(&rec)
 	if err != nil {
 		return err
@@ -266,9 +269,13 @@ func (s *Service) disconnect(ctx context.Context, sb *sandbox) error {
 	return nil
 }
 
-// markReady records that the sandbox is ready; from then on it survives restarts.
+// markReady records that the sandbox is ready, or waits; from then on it survives restarts.
 func (s *Service) markReady(_ context.Context, sb *sandbox) error {
-	if err := sb.advance(StateReady); err != nil {
+	to := StateReady
+	if sb.snapshot().Pooled {
+		to = StateWaiting
+	}
+	if err := sb.advance(to); err != nil {
 		return err
 	}
 	sb.update(func(rec *Record) { rec.Initdata, rec.LastError = "", "" })

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
@@ -35,6 +37,14 @@ func (s *Service) Run(ctx context.Context) {
 		s.watchEnded(ctx)
 	}()
 	defer func() { cancel(); <-watch }()
+	if s.pool != nil {
+		filled := make(chan struct{})
+		go func() {
+			defer close(filled)
+			s.pool.run(ctx)
+		}()
+		defer func() { cancel(); <-filled }()
+	}
 	s.sweepInstances(ctx)
 	for {
 		select {
@@ -133,7 +143,7 @@ func (s *Service) sweepInstances(ctx context.Context) {
 	seen := map[string]time.Time{}
 	for _, instance := range instances {
 		// Others are never touched, even if the cloud lists them.
-		if !provider.HasTags(instance.Tags, s.owner) || instance.Key == "" || s.find(instance.Key) != nil {
+		if !provider.HasTags(instance.Tags, s.owner) || instance.Key == "" || s.find(instance.Key) != nil || s.onOtherRecord(instance.Key) {
 			continue
 		}
 		since := s.firstSeen(&instance)
@@ -147,6 +157,14 @@ func (s *Service) sweepInstances(ctx context.Context) {
 		}
 	}
 	s.unknownSince = seen
+}
+
+// onOtherRecord reports whether another adaptor of this machine has the sandbox.
+func (s *Service) onOtherRecord(id string) bool {
+	return checkID(id) == nil && slices.ContainsFunc(s.opts.OtherPods, func(pattern string) bool {
+		found, err := filepath.Glob(filepath.Join(pattern, id, recordFile))
+		return len(found) > 0 || err != nil
+	})
 }
 
 // firstSeen returns when the instance was made, as far as that is known. One
@@ -198,26 +216,43 @@ func (s *Service) whileRunning(ctx context.Context, instance string) (running co
 // notice at once and not after most of a minute without a reply. It does so only where
 // that needs no call to a cloud: with providers whose VMs are on a bridge of this node.
 func (s *Service) watchEnded(ctx context.Context) {
-	getter, ok := provider.As[provider.Getter](s.opts.Provider)
-	if _, local := provider.As[provider.NodeAddresser](s.opts.Provider); !ok || !local {
+	if !s.seesEnded() {
 		return
 	}
 	for poll.Sleep(ctx, s.opts.EndedInterval) == nil {
 		for _, sb := range s.all() {
 			rec := sb.snapshot()
-			if rec.State != StateReady || sb.ended.Load() {
+			waits := rec.State == StateWaiting && rec.ClaimedBy == ""
+			if rec.State != StateReady && !waits || sb.ended.Load() {
 				continue
 			}
-			if i, err := getter.GetInstance(ctx, rec.InstanceID); !errors.Is(err, provider.ErrNotFound) && (err != nil || !over(i)) {
+			if !s.hasEnded(ctx, &rec) {
 				continue
 			}
 			sb.ended.Store(true)
+			if waits {
+				s.pool.replace(sb)
+				continue
+			}
 			s.logger(sb).Warn("the VM has ended; its pod's agent channel is closed", "instance", rec.InstanceID)
 			if err := s.opts.Relay.Stop(ctx, sb.id); err != nil {
 				sb.ended.Store(false) // next time
 			}
 		}
 	}
+}
+
+// seesEnded reports whether VMs are on this node, so that no call to a cloud is needed to see
+// that one has ended.
+func (s *Service) seesEnded() bool {
+	_, local := provider.As[provider.NodeAddresser](s.opts.Provider)
+	return local && provider.Has(s.opts.Provider, provider.CapabilityGet)
+}
+
+func (s *Service) hasEnded(ctx context.Context, rec *Record) bool {
+	getter, _ := provider.As[provider.Getter](s.opts.Provider)
+	i, err := getter.GetInstance(ctx, rec.InstanceID)
+	return errors.Is(err, provider.ErrNotFound) || err == nil && over(i)
 }
 
 func over(i *provider.Instance) bool {

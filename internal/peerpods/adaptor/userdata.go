@@ -62,6 +62,9 @@ func (s *Service) userData(ctx context.Context, rec *Record, id *Identity, auths
 		return cloudinit.CloudConfig{}, err
 	}
 	files := []cloudinit.WriteFile{{Path: apf.DefaultPath, Content: string(config)}}
+	if rec.Pooled { // the rest is its pod's
+		return cloudinit.CloudConfig{WriteFiles: files}, nil
+	}
 	auth, err := s.guestAuth(auths)
 	if err != nil {
 		return cloudinit.CloudConfig{}, err
@@ -85,6 +88,7 @@ func (s *Service) userData(ctx context.Context, rec *Record, id *Identity, auths
 
 func (s *Service) forwarderConfig(rec *Record, id *Identity) *apf.Config {
 	config := &apf.Config{
+		AwaitPod:        rec.Pooled,
 		PodNetwork:      rec.Network,
 		PodNamespace:    rec.PodNamespace,
 		PodName:         rec.PodName,

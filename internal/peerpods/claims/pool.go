@@ -27,6 +27,11 @@ const LabelPool = "confidentialcontainers.org/pool"
 // waiting VMs that they are of this cluster: a certificate that the VMs know, and its key.
 const PoolSecret = "peerpod-pools"
 
+// VMSpec returns what the cloud is asked for, for each VM of a pool.
+func VMSpec(s *v1alpha1.PodVMPoolSpec) provider.InstanceTypeSpec {
+	return provider.InstanceTypeSpec{InstanceType: s.InstanceType, VCPUs: s.VCPUs, Memory: s.MemoryMiB, GPUs: s.GPUs, Arch: s.Arch, Image: s.Image}
+}
+
 // NewPoolVM returns the PeerPod of another instance of a pool, to be created before it.
 func NewPoolVM(pool *v1alpha1.PodVMPool, c Claim, template, authority string) *v1alpha1.PeerPod {
 	c.SandboxID = strings.ToLower(rand.Text())

@@ -27,7 +27,6 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
-	"github.com/outrigger/outrigger/provider"
 )
 
 // poolFinalizer keeps a PodVMPool until none of its VMs waits any more.
@@ -239,15 +238,10 @@ func (r *Reconciler) retire(ctx context.Context, list []*v1alpha1.PeerPod) error
 // among it: without the key nobody can tell from the name, which many may read, whether a
 // guess of a password is right.
 func templateOf(pool *v1alpha1.PodVMPool, c *cloud.Cloud, node, key []byte) string {
-	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), instanceSpec(pool), string(node)}) // cannot fail
+	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), claims.VMSpec(&pool.Spec), string(node)}) // cannot fail
 	sum := hmac.New(sha256.New, key)
 	sum.Write(text)
 	return hex.EncodeToString(sum.Sum(nil)[:16])
-}
-
-func instanceSpec(pool *v1alpha1.PodVMPool) provider.InstanceTypeSpec {
-	s := &pool.Spec
-	return provider.InstanceTypeSpec{InstanceType: s.InstanceType, VCPUs: s.VCPUs, Memory: s.MemoryMiB, GPUs: s.GPUs, Arch: s.Arch, Image: s.Image}
 }
 
 // writeStatus writes what was counted, if it differs.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
@@ -405,7 +406,7 @@ func TestVMThatNeverAnswers(t *testing.T) {
 	s.answer = func(string) error { return errors.New("connection refused") }
 	s.until("one is made", func() bool { return len(s.instances()) == 1 })
 	first := s.peerPods()[0]
-	s.clock.advance(bootLimit + time.Second)
+	s.clock.advance(handover.BootLimit + time.Second)
 	s.once()
 	s.answer = func(string) error { return nil }
 	if st := s.pool().Status; st.LastError == nil || !strings.Contains(st.LastError.Message, "connection refused") {

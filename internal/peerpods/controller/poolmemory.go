@@ -11,7 +11,7 @@ import (
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
-	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/internal/peerpods/handover"
 )
 
 // memory is what this process remembers of a pool: what else would be gone with a
@@ -19,9 +19,8 @@ import (
 type memory struct {
 	mu sync.Mutex
 
-	// failures is how many VMs in a row could not be made, until when no other is tried.
-	failures int
-	until    time.Time
+	// failures are VMs that could not be made, last the newest.
+	failures handover.Failures
 	last     *v1alpha1.Error
 
 	// claims are when this process saw VMs taken, by name of the PeerPod: the time that
@@ -81,18 +80,10 @@ func (m *memory) hits() (n int64, counted func()) {
 	}
 }
 
-// The pause after a VM that could not be made doubles between these: the first where it
-// may go soon, the second where somebody has to do something, as after a quota.
-const (
-	soonPause = 5 * time.Second
-	latePause = time.Minute
-	maxPause  = 15 * time.Minute
-)
-
 func (m *memory) pause(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.until.Sub(now)
+	return m.failures.Pause(now)
 }
 
 func (m *memory) lastError() *v1alpha1.Error {
@@ -112,24 +103,16 @@ func (m *memory) note(step string, err error, now time.Time) {
 	m.last = claims.Error(step, err, now)
 }
 
-// fail notes an error. Of VMs that fail together the first lengthens the pause.
+// fail notes an error.
 func (m *memory) fail(step string, err error, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last = claims.Error(step, err, now)
-	if now.Before(m.until) {
-		return
-	}
-	pause := latePause
-	if class := provider.Class(err); class == provider.ErrUnavailable || class == provider.ErrUnknown {
-		pause = soonPause
-	}
-	m.until = now.Add(min(pause<<min(m.failures, 10), maxPause))
-	m.failures++
+	m.failures.Add(err, now)
 }
 
 func (m *memory) succeed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.failures, m.until, m.last = 0, time.Time{}, nil
+	m.failures, m.last = handover.Failures{}, nil
 }

@@ -28,10 +28,6 @@ import (
 const (
 	// slowBoot is how old a VM is when the pool begins to say why it does not answer.
 	slowBoot = 30 * time.Second
-	// bootLimit is how long a VM may take from its PeerPod to the first answer.
-	bootLimit = 10 * time.Minute
-	// probeTimeout bounds one question; the pause between two is a part of the VM's age.
-	probeTimeout = 5 * time.Second
 	// claimGrace is how long a claim may be without the pod's own word for it.
 	claimGrace = 2 * time.Minute
 )
@@ -163,7 +159,7 @@ func (p *PoolVMs) request(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1a
 		return nil, err
 	}
 	data := cloudinit.CloudConfig{WriteFiles: []cloudinit.WriteFile{{Path: apf.DefaultPath, Content: string(text)}}}
-	spec := instanceSpec(pool)
+	spec := claims.VMSpec(&pool.Spec)
 	spec.Tags = map[string]string{provider.TagPod: provider.TagValue(pool.Name), provider.TagNamespace: provider.TagValue(pp.Namespace)}
 	instance, err := c.Create(ctx, pool.Name, pp.Spec.SandboxID, data, spec)
 	if err == nil && len(instance.IPs) == 0 {
@@ -184,11 +180,11 @@ func (p *PoolVMs) await(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alp
 	if age > slowBoot {
 		p.memory(pool.Name).note("boot", fmt.Errorf("VM %s does not answer yet: %w", pp.Spec.InstanceID, err), p.now())
 	}
-	if age > bootLimit {
+	if age > handover.BootLimit {
 		p.failed(pool, "boot", fmt.Errorf("VM %s does not wait for a pod after %s: %w", pp.Spec.InstanceID, age.Round(time.Second), err))
 		return reconcile.Result{}, p.retire(ctx, []*v1alpha1.PeerPod{pp})
 	}
-	return reconcile.Result{RequeueAfter: min(max(age/16, 250*time.Millisecond), probeTimeout)}, nil
+	return reconcile.Result{RequeueAfter: handover.ProbePause(age)}, nil
 }
 
 func (p *PoolVMs) ask(ctx context.Context, pp *v1alpha1.PeerPod) error {
@@ -204,7 +200,7 @@ func (p *PoolVMs) ask(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, handover.ProbeTimeout)
 	defer cancel()
 	return p.probe(ctx, net.JoinHostPort(pp.Status.Instance.Addresses[0], handover.Port), config)
 }

@@ -49,7 +49,8 @@ const (
 const Port = "15150"
 
 // Send hands the VM at address to the pod whose user-data is document, or with an
-// empty document returns nil if the VM waits for one. It takes at most 30 seconds.
+// empty document returns nil if the VM waits for one. It takes at most 30 seconds,
+// and 5 where nobody is at address.
 // config is that of the node's end, see podtls.ClientConfig.
 func Send(ctx context.Context, address string, config *tls.Config, document []byte) error {
 	if len(document) > cloudinit.MaxSize {
@@ -57,7 +58,7 @@ func Send(ctx context.Context, address string, config *tls.Config, document []by
 	}
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
-	var dialer net.Dialer
+	dialer := net.Dialer{Timeout: ProbeTimeout}
 	raw, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)

@@ -101,6 +101,11 @@ func (c *Client) Info(ctx context.Context) (*adaptor.InfoResponse, error) {
 	return call(ctx, c, adaptor.NewAdaptorClient, adaptor.AdaptorService.Info, &adaptor.InfoRequest{})
 }
 
+// Pool asks cloud-api-adaptor about the VMs that wait there, and with drain removes them first.
+func (c *Client) Pool(ctx context.Context, drain bool) (*adaptor.PoolResponse, error) {
+	return call(ctx, c, adaptor.NewAdaptorClient, adaptor.AdaptorService.Pool, &adaptor.PoolRequest{Drain: drain})
+}
+
 // Sandboxes lists what cloud-api-adaptor has on record.
 func (c *Client) Sandboxes(ctx context.Context) ([]*adaptor.Sandbox, error) {
 	resp, err := call(ctx, c, adaptor.NewAdaptorClient, adaptor.AdaptorService.ListSandboxes, &adaptor.ListSandboxesRequest{})

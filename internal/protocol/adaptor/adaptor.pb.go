@@ -27,6 +27,131 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type PoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Deletes all VMs that wait, makes no others while the adaptor runs, and
+	// answers when they are gone.
+	Drain         bool `protobuf:"varint,1,opt,name=drain,proto3" json:"drain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolRequest) Reset() {
+	*x = PoolRequest{}
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolRequest) ProtoMessage() {}
+
+func (x *PoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolRequest.ProtoReflect.Descriptor instead.
+func (*PoolRequest) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *PoolRequest) GetDrain() bool {
+	if x != nil {
+		return x.Drain
+	}
+	return false
+}
+
+type PoolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Size  int32                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	// VMs that wait, and VMs that are being made or boot.
+	Ready    int32 `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
+	Starting int32 `protobuf:"varint,3,opt,name=starting,proto3" json:"starting,omitempty"`
+	// Pods that have taken a VM since the adaptor started.
+	Hits int64 `protobuf:"varint,4,opt,name=hits,proto3" json:"hits,omitempty"`
+	// Why the last VM could not be made; empty after one that could.
+	LastError     string `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolResponse) Reset() {
+	*x = PoolResponse{}
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolResponse) ProtoMessage() {}
+
+func (x *PoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolResponse.ProtoReflect.Descriptor instead.
+func (*PoolResponse) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PoolResponse) GetSize() int32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *PoolResponse) GetReady() int32 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *PoolResponse) GetStarting() int32 {
+	if x != nil {
+		return x.Starting
+	}
+	return 0
+}
+
+func (x *PoolResponse) GetHits() int64 {
+	if x != nil {
+		return x.Hits
+	}
+	return 0
+}
+
+func (x *PoolResponse) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
 type TimelineRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -36,7 +161,7 @@ type TimelineRequest struct {
 
 func (x *TimelineRequest) Reset() {
 	*x = TimelineRequest{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[0]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +173,7 @@ func (x *TimelineRequest) String() string {
 func (*TimelineRequest) ProtoMessage() {}
 
 func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[0]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +186,7 @@ func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineRequest.ProtoReflect.Descriptor instead.
 func (*TimelineRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{0}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *TimelineRequest) GetId() string {
@@ -79,7 +204,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[1]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -91,7 +216,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[1]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -104,7 +229,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{1}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{3}
 }
 
 type InfoResponse struct {
@@ -120,7 +245,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[2]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -132,7 +257,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[2]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -145,7 +270,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{2}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *InfoResponse) GetVersion() string {
@@ -184,7 +309,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[3]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -196,7 +321,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[3]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -209,7 +334,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{3}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{5}
 }
 
 type ListSandboxesResponse struct {
@@ -221,7 +346,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[4]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -233,7 +358,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[4]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -246,7 +371,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{4}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -279,7 +404,7 @@ type Sandbox struct {
 
 func (x *Sandbox) Reset() {
 	*x = Sandbox{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[5]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -291,7 +416,7 @@ func (x *Sandbox) String() string {
 func (*Sandbox) ProtoMessage() {}
 
 func (x *Sandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[5]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -304,7 +429,7 @@ func (x *Sandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandbox.ProtoReflect.Descriptor instead.
 func (*Sandbox) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{5}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Sandbox) GetId() string {
@@ -402,7 +527,7 @@ type ConsoleRequest struct {
 
 func (x *ConsoleRequest) Reset() {
 	*x = ConsoleRequest{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[6]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +539,7 @@ func (x *ConsoleRequest) String() string {
 func (*ConsoleRequest) ProtoMessage() {}
 
 func (x *ConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[6]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +552,7 @@ func (x *ConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleRequest.ProtoReflect.Descriptor instead.
 func (*ConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{6}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ConsoleRequest) GetId() string {
@@ -453,7 +578,7 @@ type ConsoleResponse struct {
 
 func (x *ConsoleResponse) Reset() {
 	*x = ConsoleResponse{}
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[7]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +590,7 @@ func (x *ConsoleResponse) String() string {
 func (*ConsoleResponse) ProtoMessage() {}
 
 func (x *ConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[7]
+	mi := &file_internal_protocol_adaptor_adaptor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +603,7 @@ func (x *ConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsoleResponse.ProtoReflect.Descriptor instead.
 func (*ConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{7}
+	return file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ConsoleResponse) GetData() []byte {
@@ -492,7 +617,16 @@ var File_internal_protocol_adaptor_adaptor_proto protoreflect.FileDescriptor
 
 const file_internal_protocol_adaptor_adaptor_proto_rawDesc = "" +
 	"\n" +
-	"'internal/protocol/adaptor/adaptor.proto\x12\x14outrigger.adaptor.v1\x1a)internal/protocol/timeline/timeline.proto\"!\n" +
+	"'internal/protocol/adaptor/adaptor.proto\x12\x14outrigger.adaptor.v1\x1a)internal/protocol/timeline/timeline.proto\"#\n" +
+	"\vPoolRequest\x12\x14\n" +
+	"\x05drain\x18\x01 \x01(\bR\x05drain\"\x87\x01\n" +
+	"\fPoolResponse\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x05R\x04size\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\x05R\x05ready\x12\x1a\n" +
+	"\bstarting\x18\x03 \x01(\x05R\bstarting\x12\x12\n" +
+	"\x04hits\x18\x04 \x01(\x03R\x04hits\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\x05 \x01(\tR\tlastError\"!\n" +
 	"\x0fTimelineRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\r\n" +
 	"\vInfoRequest\"y\n" +
@@ -525,12 +659,13 @@ const file_internal_protocol_adaptor_adaptor_proto_rawDesc = "" +
 	"\n" +
 	"tail_bytes\x18\x02 \x01(\x03R\ttailBytes\"%\n" +
 	"\x0fConsoleResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\xee\x02\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data2\xbd\x03\n" +
 	"\aAdaptor\x12M\n" +
 	"\x04Info\x12!.outrigger.adaptor.v1.InfoRequest\x1a\".outrigger.adaptor.v1.InfoResponse\x12h\n" +
 	"\rListSandboxes\x12*.outrigger.adaptor.v1.ListSandboxesRequest\x1a+.outrigger.adaptor.v1.ListSandboxesResponse\x12V\n" +
 	"\aConsole\x12$.outrigger.adaptor.v1.ConsoleRequest\x1a%.outrigger.adaptor.v1.ConsoleResponse\x12R\n" +
-	"\bTimeline\x12%.outrigger.adaptor.v1.TimelineRequest\x1a\x1f.outrigger.timeline.v1.TimelineB:Z8github.com/outrigger/outrigger/internal/protocol/adaptorb\x06proto3"
+	"\bTimeline\x12%.outrigger.adaptor.v1.TimelineRequest\x1a\x1f.outrigger.timeline.v1.Timeline\x12M\n" +
+	"\x04Pool\x12!.outrigger.adaptor.v1.PoolRequest\x1a\".outrigger.adaptor.v1.PoolResponseB:Z8github.com/outrigger/outrigger/internal/protocol/adaptorb\x06proto3"
 
 var (
 	file_internal_protocol_adaptor_adaptor_proto_rawDescOnce sync.Once
@@ -544,33 +679,37 @@ func file_internal_protocol_adaptor_adaptor_proto_rawDescGZIP() []byte {
 	return file_internal_protocol_adaptor_adaptor_proto_rawDescData
 }
 
-var file_internal_protocol_adaptor_adaptor_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_internal_protocol_adaptor_adaptor_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_internal_protocol_adaptor_adaptor_proto_goTypes = []any{
-	(*TimelineRequest)(nil),       // 0: outrigger.adaptor.v1.TimelineRequest
-	(*InfoRequest)(nil),           // 1: outrigger.adaptor.v1.InfoRequest
-	(*InfoResponse)(nil),          // 2: outrigger.adaptor.v1.InfoResponse
-	(*ListSandboxesRequest)(nil),  // 3: outrigger.adaptor.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil), // 4: outrigger.adaptor.v1.ListSandboxesResponse
-	(*Sandbox)(nil),               // 5: outrigger.adaptor.v1.Sandbox
-	(*ConsoleRequest)(nil),        // 6: outrigger.adaptor.v1.ConsoleRequest
-	(*ConsoleResponse)(nil),       // 7: outrigger.adaptor.v1.ConsoleResponse
-	(*timeline.Timeline)(nil),     // 8: outrigger.timeline.v1.Timeline
+	(*PoolRequest)(nil),           // 0: outrigger.adaptor.v1.PoolRequest
+	(*PoolResponse)(nil),          // 1: outrigger.adaptor.v1.PoolResponse
+	(*TimelineRequest)(nil),       // 2: outrigger.adaptor.v1.TimelineRequest
+	(*InfoRequest)(nil),           // 3: outrigger.adaptor.v1.InfoRequest
+	(*InfoResponse)(nil),          // 4: outrigger.adaptor.v1.InfoResponse
+	(*ListSandboxesRequest)(nil),  // 5: outrigger.adaptor.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil), // 6: outrigger.adaptor.v1.ListSandboxesResponse
+	(*Sandbox)(nil),               // 7: outrigger.adaptor.v1.Sandbox
+	(*ConsoleRequest)(nil),        // 8: outrigger.adaptor.v1.ConsoleRequest
+	(*ConsoleResponse)(nil),       // 9: outrigger.adaptor.v1.ConsoleResponse
+	(*timeline.Timeline)(nil),     // 10: outrigger.timeline.v1.Timeline
 }
 var file_internal_protocol_adaptor_adaptor_proto_depIdxs = []int32{
-	5, // 0: outrigger.adaptor.v1.ListSandboxesResponse.sandboxes:type_name -> outrigger.adaptor.v1.Sandbox
-	1, // 1: outrigger.adaptor.v1.Adaptor.Info:input_type -> outrigger.adaptor.v1.InfoRequest
-	3, // 2: outrigger.adaptor.v1.Adaptor.ListSandboxes:input_type -> outrigger.adaptor.v1.ListSandboxesRequest
-	6, // 3: outrigger.adaptor.v1.Adaptor.Console:input_type -> outrigger.adaptor.v1.ConsoleRequest
-	0, // 4: outrigger.adaptor.v1.Adaptor.Timeline:input_type -> outrigger.adaptor.v1.TimelineRequest
-	2, // 5: outrigger.adaptor.v1.Adaptor.Info:output_type -> outrigger.adaptor.v1.InfoResponse
-	4, // 6: outrigger.adaptor.v1.Adaptor.ListSandboxes:output_type -> outrigger.adaptor.v1.ListSandboxesResponse
-	7, // 7: outrigger.adaptor.v1.Adaptor.Console:output_type -> outrigger.adaptor.v1.ConsoleResponse
-	8, // 8: outrigger.adaptor.v1.Adaptor.Timeline:output_type -> outrigger.timeline.v1.Timeline
-	5, // [5:9] is the sub-list for method output_type
-	1, // [1:5] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	7,  // 0: outrigger.adaptor.v1.ListSandboxesResponse.sandboxes:type_name -> outrigger.adaptor.v1.Sandbox
+	3,  // 1: outrigger.adaptor.v1.Adaptor.Info:input_type -> outrigger.adaptor.v1.InfoRequest
+	5,  // 2: outrigger.adaptor.v1.Adaptor.ListSandboxes:input_type -> outrigger.adaptor.v1.ListSandboxesRequest
+	8,  // 3: outrigger.adaptor.v1.Adaptor.Console:input_type -> outrigger.adaptor.v1.ConsoleRequest
+	2,  // 4: outrigger.adaptor.v1.Adaptor.Timeline:input_type -> outrigger.adaptor.v1.TimelineRequest
+	0,  // 5: outrigger.adaptor.v1.Adaptor.Pool:input_type -> outrigger.adaptor.v1.PoolRequest
+	4,  // 6: outrigger.adaptor.v1.Adaptor.Info:output_type -> outrigger.adaptor.v1.InfoResponse
+	6,  // 7: outrigger.adaptor.v1.Adaptor.ListSandboxes:output_type -> outrigger.adaptor.v1.ListSandboxesResponse
+	9,  // 8: outrigger.adaptor.v1.Adaptor.Console:output_type -> outrigger.adaptor.v1.ConsoleResponse
+	10, // 9: outrigger.adaptor.v1.Adaptor.Timeline:output_type -> outrigger.timeline.v1.Timeline
+	1,  // 10: outrigger.adaptor.v1.Adaptor.Pool:output_type -> outrigger.adaptor.v1.PoolResponse
+	6,  // [6:11] is the sub-list for method output_type
+	1,  // [1:6] is the sub-list for method input_type
+	1,  // [1:1] is the sub-list for extension type_name
+	1,  // [1:1] is the sub-list for extension extendee
+	0,  // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_internal_protocol_adaptor_adaptor_proto_init() }
@@ -584,7 +723,7 @@ func file_internal_protocol_adaptor_adaptor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_protocol_adaptor_adaptor_proto_rawDesc), len(file_internal_protocol_adaptor_adaptor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

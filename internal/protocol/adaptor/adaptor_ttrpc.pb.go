@@ -13,6 +13,7 @@ type AdaptorService interface {
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	Console(context.Context, *ConsoleRequest) (*ConsoleResponse, error)
 	Timeline(context.Context, *TimelineRequest) (*timeline.Timeline, error)
+	Pool(context.Context, *PoolRequest) (*PoolResponse, error)
 }
 
 func RegisterAdaptorService(srv *ttrpc.Server, svc AdaptorService) {
@@ -45,6 +46,13 @@ func RegisterAdaptorService(srv *ttrpc.Server, svc AdaptorService) {
 					return nil, err
 				}
 				return svc.Timeline(ctx, &req)
+			},
+			"Pool": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req PoolRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Pool(ctx, &req)
 			},
 		},
 	})
@@ -87,6 +95,14 @@ func (c *adaptorClient) Console(ctx context.Context, req *ConsoleRequest) (*Cons
 func (c *adaptorClient) Timeline(ctx context.Context, req *TimelineRequest) (*timeline.Timeline, error) {
 	var resp timeline.Timeline
 	if err := c.client.Call(ctx, "outrigger.adaptor.v1.Adaptor", "Timeline", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *adaptorClient) Pool(ctx context.Context, req *PoolRequest) (*PoolResponse, error) {
+	var resp PoolResponse
+	if err := c.client.Call(ctx, "outrigger.adaptor.v1.Adaptor", "Pool", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -48,6 +48,7 @@ func All() []Promise {
 		{Name: "first-output", What: "`outrigger run` to first output", Bound: AtMost, Figure: 5, Unit: "s", Section: speed, Package: Bench, Benchmark: "run", Idle: true},
 		{Name: "guest-restored", What: "guest restored from a template: the same, against one that boots", Bound: AtMost, Figure: 0.6, Unit: "times", Section: speed, Package: Bench, Benchmark: "guest"},
 		{Name: "first-output-restored", What: "`outrigger run` to first output with a VM that is restored, against one that boots", Bound: AtMost, Figure: 0.7, Unit: "times", Section: speed, Package: Bench, Benchmark: "run"},
+		{Name: "first-output-pool", What: "`outrigger run` to first output with a VM of a pool, against one that is restored", Bound: AtMost, Figure: 0.8, Unit: "times", Section: speed, Package: Bench, Benchmark: "run"},
 
 		start("outrigger"), start("kubectl-outrigger"),
 		list("alibabacloud"), list("azure"), list("gcp"), list("ibmcloud"), list("ibmcloud-powervs"), list("openstack"),

@@ -27,9 +27,6 @@ import (
 // pool, and none of their pods is to wait for that.
 const poolsAge = 5 * time.Second
 
-// largest is how many times of what a pod asks for a pool's VM may have at most.
-const largest = 2
-
 // reasonPoolEmpty: a pool fits the pod and no VM waits in it.
 const reasonPoolEmpty = "PoolEmpty"
 
@@ -122,8 +119,8 @@ func (c *Cluster) fitting(ctx context.Context, list []v1alpha1.PodVMPool, rec *a
 	var fitting []*v1alpha1.PodVMPool
 	for i := range list {
 		pool := &list[i]
-		of := provider.Canonical(pool.Spec.CloudProvider)
-		if pool.DeletionTimestamp != nil || of != "" && of != c.opts.Provider || !fits(&pool.Spec, &rec.Spec) {
+		of, size := provider.Canonical(pool.Spec.CloudProvider), claims.VMSpec(&pool.Spec)
+		if pool.DeletionTimestamp != nil || of != "" && of != c.opts.Provider || !adaptor.Fits(&size, &rec.Spec) {
 			continue
 		}
 		if len(pool.Spec.PodSelector) > 0 && labels == nil {
@@ -142,22 +139,6 @@ func (c *Cluster) fitting(ctx context.Context, list []v1alpha1.PodVMPool, rec *a
 		return cmp.Or(cmp.Compare(a.Spec.MemoryMiB, b.Spec.MemoryMiB), cmp.Compare(a.Spec.VCPUs, b.Spec.VCPUs), cmp.Compare(a.Name, b.Name))
 	})
 	return fitting, nil
-}
-
-// fits reports whether a pool's VM is what a pod asks for, or at most twice of it.
-func fits(pool *v1alpha1.PodVMPoolSpec, want *provider.InstanceTypeSpec) bool {
-	switch {
-	case want.MultiNic, len(want.Volumes) > 0, want.GPU != "":
-		return false
-	case want.Image != pool.Image, want.Arch != pool.Arch, want.GPUs != pool.GPUs:
-		return false
-	case want.InstanceType != "":
-		return want.InstanceType == pool.InstanceType
-	case want.VCPUs == 0 && want.Memory == 0:
-		return pool.InstanceType == "" && pool.VCPUs == 0 && pool.MemoryMiB == 0
-	}
-	enough := func(want, have int64) bool { return want == 0 || have >= want && have <= largest*want }
-	return enough(want.VCPUs, pool.VCPUs) && enough(want.Memory, pool.MemoryMiB)
 }
 
 // takeOf takes a VM of one pool; nil when none waits.

@@ -380,7 +380,7 @@ func TestFits(t *testing.T) {
 		"network":              {v1alpha1.PodVMPoolSpec{}, provider.InstanceTypeSpec{MultiNic: true}, false},
 		"volumes":              {v1alpha1.PodVMPoolSpec{}, provider.InstanceTypeSpec{Volumes: make([]provider.CloudVolume, 1)}, false},
 	} {
-		if fits(&tc.pool, &tc.want) != tc.fits {
+		if size := claims.VMSpec(&tc.pool); adaptor.Fits(&size, &tc.want) != tc.fits {
 			t.Errorf("%s: want %v", name, tc.fits)
 		}
 	}

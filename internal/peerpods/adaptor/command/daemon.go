@@ -210,6 +210,8 @@ func (d *daemon) options() (adaptor.Options, error) {
 		InsecureRegistries: cfg.InsecureRegistries,
 		AuthFile:           cfg.AuthFile,
 		ScratchSpace:       cfg.Scratch,
+		Pool:               adaptor.Pool{Size: int(cfg.PoolSize), Spec: provider.InstanceTypeSpec{VCPUs: cfg.PoolVCPUs, Memory: cfg.PoolMemory}},
+		OtherPods:          cfg.OtherPods,
 		ClusterID:          cfg.ClusterID,
 		NodeName:           cfg.NodeName,
 		OrphanTimeout:      cfg.Orphans,
@@ -217,7 +219,7 @@ func (d *daemon) options() (adaptor.Options, error) {
 		Log:                d.log.With("provider", d.name),
 		Hook:               d.hook,
 	}
-	if err := opts.Check(); err != nil {
+	if err := errors.Join(opts.Check(), cfg.checkPool()); err != nil {
 		return opts, program.UsageError(err)
 	}
 	return opts, nil

@@ -49,6 +49,9 @@ func (d *daemon) joinCluster(ctx context.Context, opts *adaptor.Options) (*kube,
 	if err != nil {
 		return nil, program.Usagef("-kubelet-kubeconfig (KUBELET_KUBECONFIG): %w", err)
 	}
+	if opts.Pool.Size > 0 {
+		return nil, program.Usagef("-pool-size: in a cluster a pool is a PodVMPool: its controller would delete VMs that it does not know")
+	}
 	co := cluster.Options{
 		Config: config, NodeConfig: asNode,
 		NodeName: d.cfg.NodeName, Owner: d.owner(),

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
@@ -39,6 +42,11 @@ type settings struct {
 	InsecureRegistries []string      `flag:"insecure-registries" env:"INSECURE_REGISTRIES" usage:"registries that VMs may speak plain HTTP to where they do not answer HTTPS: HOST (any port), HOST:PORT, or @node for this node as its VMs see it. Others need TLS, also at private addresses"`
 	AuthFile           string        `flag:"auth-file" env:"AUTH_FILE" usage:"registry credentials for the VM, in the form of Docker's config.json; read for each VM, at most 12288 bytes"`
 	Scratch            bool          `flag:"enable-scratch-space" env:"ENABLE_SCRATCH_SPACE" default:"false" usage:"let the VM encrypt a scratch disk for images"`
+
+	PoolSize   int64    `group:"A pool on this node (without Kubernetes, where pools are PodVMPools)" flag:"pool-size" default:"0" min:"0" max:"1000" usage:"so many VMs that have booted wait for the next pods; 0: none"`
+	PoolVCPUs  int64    `flag:"pool-vcpus" default:"0" min:"0" usage:"virtual CPUs of a VM that waits; 0: as of a pod that asks for none"`
+	PoolMemory int64    `flag:"pool-memory" default:"0" unit:"MiB" min:"0" usage:"memory of a VM that waits; 0: as of a pod that asks for none"`
+	OtherPods  []string `flag:"other-pods-dirs" usage:"patterns of the -pods-dir of adaptors with the same -cluster-id and -node-name: instances of sandboxes on record there are not deleted"`
 
 	CAFile     string   `group:"TLS between node and VM" flag:"ca-cert-file" env:"CACERT_FILE" usage:"own CA: verifies the VM, whose image holds a certificate for podvm-server; with -cert-file and -cert-key. Without it each pod gets certificates of its own"`
 	CertFile   string   `flag:"cert-file" env:"CERT_FILE" usage:"own CA: this node's certificate"`
@@ -142,6 +150,25 @@ func (s *settings) checksSources() bool {
 		return s.providerFlag == nil || s.providerFlag("use-public-ip") != "true" && s.providerFlag("floating-network-id") == ""
 	}
 	return s.SourceCheck == "true"
+}
+
+// checkPool refuses a pool whose VMs are on this machine and have more memory than it.
+func (s *settings) checkPool() error {
+	each, err := strconv.ParseInt(s.providerFlag("qemu-memory"), 10, 64)
+	if err != nil { // it is another provider
+		return nil
+	}
+	if s.PoolMemory > 0 {
+		each = s.PoolMemory
+	}
+	var machine unix.Sysinfo_t
+	if err := unix.Sysinfo(&machine); err != nil {
+		return fmt.Errorf("memory of this machine: %w", err)
+	}
+	if has := int64(machine.Totalram) * int64(machine.Unit) >> 20; s.PoolSize*each > has {
+		return fmt.Errorf("-pool-size %d: VMs with %d MiB of memory each need %d MiB, and this machine has %d", s.PoolSize, each, s.PoolSize*each, has)
+	}
+	return nil
 }
 
 // machineID returns the machine-id(5); empty if there is none.

@@ -160,7 +160,7 @@ var (
 
 // states are reported also when no sandbox is in them.
 var states = []adaptor.State{
-	adaptor.StateCreating, adaptor.StateCreated, adaptor.StateStarting, adaptor.StateReady, adaptor.StateStopping,
+	adaptor.StateCreating, adaptor.StateCreated, adaptor.StateStarting, adaptor.StateReady, adaptor.StateWaiting, adaptor.StateStopping,
 }
 
 // serviceCollector asks the service when it is scraped.
