@@ -24,8 +24,6 @@ import (
 type way struct {
 	name  string
 	flags []string
-	// before is a run whose time does not count: it makes what the others use.
-	before bool
 	// pool is the folder of a pool of one VM, which each run finds full.
 	pool string
 
@@ -51,30 +49,18 @@ func stages() []stage {
 
 // podStart is `outrigger run` as a user sees it, from nothing: with a VM that boots, with one
 // that is restored from what an earlier run has saved, and with one that waits in a pool. The
-// ways take turns, so that others slow all of them down alike.
+// first two take turns, so that others slow both down alike; a pool has the network of VMs to
+// itself.
 func podStart(t *testing.T, runs int) measured {
 	boots := &way{name: "VM boots", flags: []string{"--no-template"}, stages: stages()}
-	restored := &way{name: "VM is restored", before: true, stages: stages()}
+	restored := &way{name: "VM is restored", stages: stages()}
 	pooled := &way{name: "VM of a pool", pool: stand.Dir(t), stages: stages()}
-	ways := []*way{boots, restored, pooled}
-	for _, w := range ways {
-		if w.before {
-			w.run(t)
-		}
-	}
+	restored.run(t) // makes the template
+	measure(t, runs, boots, restored)
 	pooled.asks(t, "pool", "create", "--quiet", "--size", "1")
-	defer pooled.asks(t, "pool", "rm", "default")
-	for range runs {
-		for _, w := range ways {
-			first, whole := w.run(t)
-			w.first, w.whole = append(w.first, first), append(w.whole, whole)
-		}
-	}
-	for range (runs + 2) / 3 {
-		for _, w := range ways {
-			w.split(t)
-		}
-	}
+	measure(t, runs, pooled)
+	pooled.asks(t, "pool", "rm", "default")
+	ways := []*way{boots, restored, pooled}
 	how := "starts adaptor and relay, boots, pulls, runs"
 	return measured{
 		figures: []promises.Figure{
@@ -91,11 +77,25 @@ func podStart(t *testing.T, runs int) measured {
 	}
 }
 
+func measure(t *testing.T, runs int, ways ...*way) {
+	for range runs {
+		for _, w := range ways {
+			first, whole := w.run(t)
+			w.first, w.whole = append(w.first, first), append(w.whole, whole)
+		}
+	}
+	for range (runs + 2) / 3 {
+		for _, w := range ways {
+			w.split(t)
+		}
+	}
+}
+
 func startTable(ways []*way) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, promises.StartSection+`
 From the command to the first byte of the container's output: `+"`outrigger run`"+` starts its daemons, gets a VM, pulls an image
-of 1.1 MiB, and runs it. With a pool daemons and VM are there. VMs are emulated (TCG). %d runs of each way, which took turns; load %.1f.
+of 1.1 MiB, and runs it. With a pool daemons and VM are there. VMs are emulated (TCG). %d runs of each way; load %.1f.
 
 | | p50 | p90 | p99 |
 |---|---|---|---|
