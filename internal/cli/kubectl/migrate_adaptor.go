@@ -148,7 +148,7 @@ func (a *App) upstreamPods(ctx context.Context, c *cluster, p *Plan) error {
 	}
 	for _, pp := range peerPods {
 		if pp.DeletionTimestamp != nil && a.Now().Sub(pp.DeletionTimestamp.Time) > stuckAfter {
-			p.settle("PeerPod %s/%s is in deletion for long: upstream cannot delete instance %s; see its controller's log, delete the instance, and take the finalizer off",
+			p.settle("PeerPod %s/%s is in deletion for long: upstream does not get instance %s deleted; see its controller's log. Outrigger deletes it if you add it to ADOPT_INSTANCES in ConfigMap peer-pods-cm",
 				pp.Namespace, pp.Name, cmp.Or(pp.Spec.InstanceID, "(unknown)"))
 		}
 	}
