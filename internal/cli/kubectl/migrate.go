@@ -34,11 +34,15 @@ project, 2 something is to be settled first.`,
 			if !plan {
 				return errors.New("migrate changes nothing itself: follow the steps of the plan")
 			}
+			planner, ok := a.planners()[from]
+			if !ok {
+				return fmt.Errorf("--from %q: want cloud-api-adaptor, cccmo or capd", from)
+			}
 			c, _, err := a.connect()
 			if err != nil {
 				return err
 			}
-			planned, err := a.planners()[from](cmd.Context(), c)
+			planned, err := planner(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -49,7 +53,8 @@ project, 2 something is to be settled first.`,
 			return err
 		},
 	}
-	commandline.Form(cmd, &from, "from", "project that runs in the cluster", "cloud-api-adaptor", "cccmo", "capd")
+	cmd.Flags().StringVar(&from, "from", "", "project that runs in the cluster: cloud-api-adaptor, cccmo, capd")
+	commandline.Complete(cmd, "from", cobra.FixedCompletions([]string{"cloud-api-adaptor", "cccmo", "capd"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVar(&plan, "plan", true, "only print the plan; the one way there is")
 	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
