@@ -81,6 +81,9 @@ compile "${commands[@]}"
 for image in "$@"; do
   if [[ $image == peerpod* ]]; then
     pack "$image" -user 65532:65532 --
+  elif [ "$image" = cloud-api-adaptor ]; then
+    # What the DaemonSet of Confidential Containers' adaptor starts, and the relay, which that one does not have.
+    pack "$image" -link /usr/local/bin/entrypoint.sh=cloud-api-adaptor -link /usr/local/bin/agent-relay=cloud-api-adaptor --
   elif [ "$image" = node-installer ]; then
     pack node-installer -- "/usr/local/bin/containerd-shim-outrigger-v2=$programs/containerd-shim-outrigger-v2"
   elif [ "$image" = provider-qemu ]; then

@@ -16,9 +16,12 @@ var epoch = time.Unix(0, 0).UTC()
 
 // archive returns the root file system as a tar: the files, folders that programs
 // expect to be there, and a link since runtimes and shims hand over both paths.
-func (f Files) archive() ([]byte, error) {
+func (f Files) archive(links map[string]string) ([]byte, error) {
 	t := filetree.Tree{"tmp": {Folder: true, Mode: 0o1777}, "run": {Folder: true}}
 	t.Link("var/run", "/run")
+	for inside, target := range links {
+		t.Link(strings.TrimPrefix(inside, "/"), target)
+	}
 	for inside, source := range f {
 		info, err := os.Stat(source)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"path"
 	"runtime"
 	"strings"
 
@@ -26,6 +27,7 @@ type arguments struct {
 	entrypoint    []string
 	architectures string
 	files         []string
+	links         map[string]string
 }
 
 // Run does what args say and returns the exit code.
@@ -69,7 +71,7 @@ func (c *Command) push(args []string) error {
 }
 
 func (c *Command) parse(args []string) (*arguments, error) {
-	a := new(arguments)
+	a := &arguments{links: map[string]string{}}
 	fs := flag.NewFlagSet("oci-image", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&a.output, "output", "", "`folder` of the OCI layout; what is there is replaced")
@@ -78,6 +80,14 @@ func (c *Command) parse(args []string) (*arguments, error) {
 	fs.StringVar(&a.user, "user", "", "`UID:GID` of the program; root when empty")
 	fs.Func("entrypoint", "program in the image, and its `arguments`", func(text string) error {
 		a.entrypoint = strings.Fields(text)
+		return nil
+	})
+	fs.Func("link", "symbolic link in the image, `/PATH=TARGET`; may be given more than once", func(text string) error {
+		inside, target, ok := strings.Cut(text, "=")
+		if !ok || !path.IsAbs(inside) || target == "" {
+			return fmt.Errorf("%q is not /PATH=TARGET", text)
+		}
+		a.links[inside] = target
 		return nil
 	})
 	fs.StringVar(&a.architectures, "arch", runtime.GOARCH, "architectures, with commas; {arch} in the name of a file is each of them")
@@ -124,5 +134,5 @@ func (a *arguments) image(arch string) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	return Pack(files, Options{Entrypoint: a.entrypoint, User: a.user, Architecture: arch})
+	return Pack(files, Options{Entrypoint: a.entrypoint, User: a.user, Architecture: arch, Links: a.links})
 }

@@ -25,6 +25,8 @@ type Options struct {
 	User string
 	// Architecture is Go's name of it.
 	Architecture string
+	// Links are symbolic links: absolute path in the image to target.
+	Links map[string]string
 }
 
 // searchPath is where programs are found; Debian's QEMU is in /usr/bin.
@@ -32,7 +34,7 @@ const searchPath = "PATH=/usr/local/bin:/usr/bin:/bin"
 
 // Pack makes an image of one layer.
 func Pack(f Files, o Options) (v1.Image, error) {
-	content, err := f.archive()
+	content, err := f.archive(o.Links)
 	if err != nil {
 		return nil, err
 	}

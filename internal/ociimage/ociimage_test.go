@@ -53,7 +53,7 @@ func run(args ...string) (code int, stdout, stderr string) {
 
 func build(t *testing.T, dir, output string, flags ...string) {
 	t.Helper()
-	args := append([]string{"-output", output, "-tag", "localhost/x/program:v1", "-user", "65532:65532", "-entrypoint", "/bin/program -v"}, flags...)
+	args := append([]string{"-output", output, "-tag", "localhost/x/program:v1", "-user", "65532:65532", "-entrypoint", "/bin/program -v", "-link", "/bin/other=program"}, flags...)
 	args = append(args, "/bin/program="+dir+"/program-{arch}", "/usr/share/data="+dir+"/data")
 	if code, stdout, stderr := run(args...); code != 0 || !strings.Contains(stdout, "localhost/x/program:v1 sha256:") {
 		t.Fatalf("code %d: %s%s", code, stdout, stderr)
@@ -136,7 +136,7 @@ func checkImage(t *testing.T, image v1.Image, arch string) {
 		t.Errorf("%+v", config)
 	}
 	want := []string{"d bin", "d run", "d tmp", "d usr", "d usr/share", "d usr/share/data", "d usr/share/data/b", "d var",
-		"- bin/program", "- usr/share/data/a", "- usr/share/data/b/c", "l var/run"}
+		"l bin/other", "- bin/program", "- usr/share/data/a", "- usr/share/data/b/c", "l var/run"}
 	if diff := cmp.Diff(want, list(t, image, "of program-"+arch)); diff != "" {
 		t.Error(diff)
 	}
@@ -212,6 +212,7 @@ func TestRefusals(t *testing.T) {
 		{"-output OUT -arch none -libraries /a=" + dir + "/data/a", 1, "-libraries"},
 		{"-output " + full + " /a=" + dir + "/data/a", 1, "nor an OCI layout"},
 		{"-nope", 2, "-nope"},
+		{"-output OUT -link other=program /a=b", 2, "not /PATH=TARGET"},
 		{"push OUT", 2, "push FOLDER REFERENCE"},
 		{"push /no/such localhost/x", 1, "/no/such"},
 	} {

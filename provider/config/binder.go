@@ -77,9 +77,9 @@ func (v *flagValue) String() string {
 
 func (v *flagValue) IsBoolFlag() bool { return v.field.Type == Bool }
 
-// LoadEnv sets values from the environment unless a flag has set them. Values that do
+// LoadFrom sets values from the environment that getenv has, unless a flag has set them. Values that do
 // not parse are reported by [Binder.Values].
-func (b *Binder) LoadEnv(getenv func(string) string) {
+func (b *Binder) LoadFrom(getenv func(string) string) {
 	for _, field := range b.schema.Fields {
 		if field.Env == "" || b.origin[field.Name] == "flag" {
 			continue

@@ -49,7 +49,7 @@ func load(t *testing.T, env map[string]string, args ...string) (settings, error)
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
-	m.Binder.LoadEnv(func(name string) string { return env[name] })
+	m.LoadFrom(func(name string) string { return env[name] })
 	return m.Config()
 }
 

@@ -44,7 +44,7 @@ func TestLabelsStandBetweenVariablesAndDefaults(t *testing.T) {
 			if err := flags.Parse(c.args); err != nil {
 				t.Fatal(err)
 			}
-			m.Binder.LoadEnv(func(string) string { return c.env })
+			m.LoadFrom(func(string) string { return c.env })
 			var asked []string
 			if err := FromNode(m, func(wanted []string) (map[string]string, error) { asked = wanted; return c.labels, nil }); err != nil {
 				t.Fatal(err)

@@ -75,7 +75,7 @@ func (m *Manager[C]) NoImport() *Manager[C] {
 }
 
 // LoadEnv fills from the environment what no flag has set.
-func (m *Manager[C]) LoadEnv() { m.Binder.LoadEnv(os.Getenv) }
+func (m *Manager[C]) LoadEnv() { m.LoadFrom(os.Getenv) }
 
 // NewProvider decodes the settings and opens the provider.
 func (m *Manager[C]) NewProvider() (provider.Provider, error) {

@@ -36,6 +36,9 @@ func schemaOf(name string) (config.Schema, error) {
 func settings(t *testing.T, all []*unstructured.Unstructured) (open, secret map[string]string) {
 	t.Helper()
 	data := func(object string) map[string]string {
+		if find(t, all, object).Object["data"] == nil {
+			return map[string]string{}
+		}
 		m, _, err := unstructured.NestedStringMap(find(t, all, object).Object, "data")
 		if err != nil {
 			t.Fatal(err)

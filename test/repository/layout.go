@@ -29,7 +29,7 @@ type Room struct {
 var shared = []string{
 	"provider", "internal/accounts", "internal/checkreport", "internal/commandline", "internal/dockerengine", "internal/filetree", "internal/guestinfo", "internal/kvm", "internal/loadbalancer", "internal/localnet",
 	"internal/controllers", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/redact", "internal/sbom", "internal/timeline",
-	"internal/variables", "internal/version", "internal/wholefile",
+	"internal/upstream", "internal/variables", "internal/version", "internal/wholefile",
 }
 
 func with(more ...string) []string { return append(slices.Clone(shared), more...) }

@@ -38,7 +38,7 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 
 {{- /* Whether an own authority is given, and that it is whole. */ -}}
 {{- define "outrigger.ownCA" -}}
-{{- $c := .Values.tlsCerts -}}
+{{- $c := include "outrigger.tlsCerts" . | fromJson -}}
 {{- if or $c.ca $c.cert $c.key -}}
 {{- if not (and $c.ca $c.cert $c.key) }}{{ fail "tlsCerts.ca, tlsCerts.cert and tlsCerts.key belong together: give all three or none" }}{{ end -}}
 {{- if .Values.secrets.existingTlsSecretName }}{{ fail "tlsCerts and secrets.existingTlsSecretName exclude each other" }}{{ end -}}
@@ -48,20 +48,20 @@ true
 
 {{- /* All keys of peer-pods-cm, as JSON. */ -}}
 {{- define "outrigger.config" -}}
-{{- $all := dict "CLOUD_PROVIDER" (include "outrigger.provider" .) "PEERPODS_LIMIT_PER_NODE" (.Values.limit | toString) -}}
+{{- $all := dict "CLOUD_PROVIDER" (include "outrigger.provider" .) "PEERPODS_LIMIT_PER_NODE" (include "outrigger.limit" .) -}}
 {{- if include "outrigger.qemu" . -}}
 {{- $_ := set $all "ENABLE_CLOUD_PROVIDER_EXTERNAL_PLUGIN" "true" -}}
 {{- $_ := set $all "CLOUD_PROVIDER_EXTERNAL_PLUGIN_PATH" "unix:///run/peerpod/provider-qemu.sock" -}}
 {{- end -}}
 {{- with .Values.tlsProfile.minVersion }}{{ $_ := set $all "TLS_MIN_VERSION" . }}{{ end -}}
-{{- with .Values.tlsProfile.cipherSuites }}{{ $_ := set $all "TLS_CIPHER_SUITES" (join "," .) }}{{ end -}}
+{{- with .Values.tlsProfile.cipherSuites }}{{ $_ := set $all "TLS_CIPHER_SUITES" (kindIs "string" . | ternary . (join "," .)) }}{{ end -}}
 {{- if include "outrigger.ownCA" . -}}
 {{- $_ := set $all "CACERT_FILE" "/etc/certificates/ca.crt" -}}
 {{- $_ := set $all "CERT_FILE" "/etc/certificates/tls.crt" -}}
 {{- $_ := set $all "CERT_KEY" "/etc/certificates/tls.key" -}}
 {{- end -}}
 {{- range $key, $value := .Values.config }}{{ $_ := set $all $key ($value | toString) }}{{ end -}}
-{{- range $key, $value := index .Values.providerConfigs (include "outrigger.provider" .) | default dict }}{{ $_ := set $all $key ($value | toString) }}{{ end -}}
+{{- range $key, $value := include "outrigger.providerConfig" . | fromJson }}{{ $_ := set $all $key ($value | toString) }}{{ end -}}
 {{- toJson $all -}}
 {{- end -}}
 
@@ -129,7 +129,7 @@ true
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ if kindIs "map" . }}{{ .name }}{{ else }}{{ . }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end -}}

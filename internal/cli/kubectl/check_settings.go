@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/outrigger/outrigger/internal/cli/doctor"
+	"github.com/outrigger/outrigger/internal/upstream"
 	"github.com/outrigger/outrigger/provider/config"
 )
 
@@ -50,11 +51,12 @@ func (k *checker) settings(ctx context.Context) doctor.Result {
 // wrongSettings returns the settings with which the provider does not start.
 func wrongSettings(s *settings, schema config.Schema, hidden bool) []string {
 	var wrong []string
+	get := upstream.Getenv(schema.Provider, s.get)
 	for _, f := range schema.Fields {
 		if f.Env == "" {
 			continue
 		}
-		text := s.get(f.Env)
+		text := get(f.Env)
 		if text == "" {
 			if f.Required && f.Default == "" && !(hidden && f.Secret) {
 				wrong = append(wrong, f.Env+" is required and not set")
@@ -72,7 +74,10 @@ func wrongSettings(s *settings, schema config.Schema, hidden bool) []string {
 // everybody can read, and keys that look like the provider's but are not.
 func oddSettings(s *settings, schema config.Schema) []string {
 	known, families := map[string]bool{}, map[string]bool{}
-	var odd []string
+	odd := upstream.Warnings(schema.Provider, s.get)
+	for _, k := range upstream.KeysOf(schema.Provider) {
+		known[k.Name] = true
+	}
 	for _, f := range schema.Fields {
 		known[f.Env] = true
 		if family, _, ok := strings.Cut(f.Env, "_"); ok && strings.EqualFold(family, schema.Provider) {

@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/outrigger/outrigger/internal/upstream"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
@@ -76,9 +77,9 @@ func (s *settings) external() string {
 
 // values returns the settings of a provider's schema.
 func (s *settings) values(schema config.Schema) config.Values {
-	values := config.Values{}
+	values, get := config.Values{}, upstream.Getenv(schema.Provider, s.get)
 	for _, field := range schema.Fields {
-		if text := s.get(field.Env); field.Env != "" && text != "" {
+		if text := get(field.Env); field.Env != "" && text != "" {
 			values[field.Name] = text
 		}
 	}

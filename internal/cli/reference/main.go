@@ -8,6 +8,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,6 +71,7 @@ func write(folder, chart string) error {
 		"capi-conformance.md":             commandPage("capi-conformance", capiconformance.Command()),
 		"ccm-operator.md":                 commandPage("ccm-operator", ccmoperator.Command()),
 		"provider-check.md":               commandPage("provider-check", providercheck.Command()),
+		"upstream.md":                     upstreamPage,
 	}
 	var schemas []config.Schema
 	for _, name := range provider.List() {
@@ -91,7 +93,8 @@ func write(folder, chart string) error {
 	if err != nil {
 		return err
 	}
-	return save(filepath.Join(chart, "values.schema.json"), schema)
+	table, err := upstreamTable()
+	return errors.Join(err, save(filepath.Join(chart, "values.schema.json"), schema), save(filepath.Join(chart, "generated", "upstream.json"), table))
 }
 
 func save(file string, text []byte) error {

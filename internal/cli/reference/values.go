@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor/command"
+	"github.com/outrigger/outrigger/internal/upstream"
 	"github.com/outrigger/outrigger/provider/config"
 )
 
@@ -33,8 +34,10 @@ func valuesSchema(schemas []config.Schema) ([]byte, error) {
 		// Any setting may be in the Secret, such as a role's name beside its token. Secret
 		// ones may only be there.
 		configs[s.Provider], secrets[s.Provider] = optional(open), optional(s.JSONSchema())
+		addUpstream(s.Provider, configs[s.Provider].(object), secrets[s.Provider].(object))
 	}
 	properties := schema["properties"].(object)
+	configs[otherPowerVS], secrets[otherPowerVS] = configs["ibmcloud-powervs"], secrets["ibmcloud-powervs"]
 	properties["providerConfigs"] = byProvider(configs, "settings of providers by their variables")
 	properties["providerSecrets"] = byProvider(secrets, "settings of providers by their variables that go into the Secret; the secret ones and, if wanted, others")
 	properties["config"] = adaptorConfig()
@@ -51,6 +54,9 @@ func part(s config.Schema, secret bool) object {
 	return config.Schema{Provider: s.Provider, Fields: fields}.JSONSchema()
 }
 
+// otherPowerVS is the name of ibmcloud-powervs in upstream's chart.
+const otherPowerVS = "ibmcloudpowervs"
+
 // optional returns a part of the schema without its required settings: they are
 // required only for the provider in use.
 func optional(part object) object {
@@ -63,29 +69,58 @@ func byProvider(known object, description string) object {
 	return object{"type": "object", "description": description, "properties": known, "additionalProperties": free}
 }
 
-// demand returns what the values must contain if the provider is chosen.
+// addUpstream lets a provider have all keys that upstream's chart has for it: those of the adaptor, former
+// ones, and keys for ssh.
+func addUpstream(name string, configs, secrets object) {
+	open, secret := configs["properties"].(object), secrets["properties"].(object)
+	for _, key := range upstream.KeysOf(name) {
+		into := open
+		if key.Secret {
+			into = secret
+		}
+		if _, known := into[key.Name]; !known && key.Name != "CLOUD_PROVIDER" {
+			into[key.Name] = object{"type": "string"}
+		}
+	}
+	for _, folder := range []string{"PODS_DIR", "REMOTE_HYPERVISOR_ENDPOINT"} {
+		open[folder] = object{"type": "string", "pattern": "^(/run/peerpod/.+)?$", "description": "on the node, whose /run/peerpod the adaptor has"}
+	}
+	for _, file := range []string{"id_rsa", "id_rsa_pub"} {
+		secret[file] = object{"type": "string", "description": "key for ssh, for the Secret ssh-key-secret"}
+	}
+}
+
+// demand returns what the values must contain if the provider is chosen. Secret settings are demanded only
+// where the chart makes the Secret, and so are others that upstream keeps there, in either place.
 func demand(name string, open, secret object) []any {
 	chosen := object{"provider": object{"const": name}}
 	created := object{"provider": object{"const": name}, "secrets": object{"properties": object{"mode": object{"const": "create"}}}}
-	var rules []any
-	for _, one := range []struct {
-		key    string
-		part   object
-		chosen object
-	}{{"providerConfigs", open, chosen}, {"providerSecrets", secret, created}} {
-		required := one.part["required"].([]string)
-		if len(required) == 0 {
-			continue
+	required, either := open["required"].([]string), []string{}
+	for _, key := range upstream.KeysOf(name) {
+		if i := slices.Index(required, key.Name); i >= 0 && key.Secret {
+			required, either = slices.Delete(required, i, i+1), append(either, key.Name)
 		}
-		rules = append(rules, object{
-			"if": object{"properties": one.chosen},
-			"then": object{
-				"required":   []string{one.key},
-				"properties": object{one.key: object{"required": []string{name}, "properties": object{name: object{"required": required}}}},
-			},
-		})
+	}
+	var rules []any
+	if len(required) > 0 {
+		rules = append(rules, object{"if": object{"properties": chosen}, "then": needs("providerConfigs", name, required)})
+	}
+	if all := secret["required"].([]string); len(all) > 0 {
+		rules = append(rules, object{"if": object{"properties": created}, "then": needs("providerSecrets", name, all)})
+	}
+	if len(either) > 0 {
+		places := []any{needs("providerConfigs", name, either), needs("providerSecrets", name, either)}
+		rules = append(rules, object{"if": object{"properties": created}, "then": object{"anyOf": places}})
 	}
 	return rules
+}
+
+// needs returns the schema of values that have these settings of a provider.
+func needs(place, provider string, settings []string) object {
+	return object{
+		"required":   []string{place},
+		"properties": object{place: object{"required": []string{provider}, "properties": object{provider: object{"required": settings}}}},
+	}
 }
 
 // structured are variables of the adaptor that other values, or the chart
@@ -95,7 +130,11 @@ var structured = []string{"CLOUD_PROVIDER", "PEERPODS_LIMIT_PER_NODE", "TLS_MIN_
 
 func adaptorConfig() object {
 	properties := object{}
-	for _, name := range command.Env() {
+	names := command.Env()
+	for _, key := range upstream.KeysOf("") {
+		names = append(names, key.Name)
+	}
+	for _, name := range names {
 		if !slices.Contains(structured, name) {
 			properties[name] = object{"type": "string"}
 		}

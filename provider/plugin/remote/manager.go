@@ -37,7 +37,7 @@ func NewManager(link *Link, about wire.About, getenv func(string) string) *Manag
 }
 
 // LoadEnv fills from the environment what no flag has set.
-func (m *Manager) LoadEnv() { m.Binder.LoadEnv(m.getenv) }
+func (m *Manager) LoadEnv() { m.LoadFrom(m.getenv) }
 
 // NewProvider sends the settings over the link.
 func (m *Manager) NewProvider() (provider.Provider, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/upstream"
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/plugin"
@@ -51,6 +52,14 @@ func (c *Command) Run(args []string) int {
 // run loads the provider and does what the rest of the arguments say.
 func (c *Command) run(ctx context.Context, name string, args []string) int {
 	log := c.logger(args)
+	if !wantsHelp(args) {
+		for _, warning := range upstream.Warnings(name, c.Getenv) {
+			log.Warn(warning)
+		}
+	}
+	renamed := *c
+	renamed.Getenv = upstream.Getenv(name, c.Getenv)
+	c = &renamed
 	loaded, err := plugin.Load(ctx, plugin.Options{Name: name, Getenv: c.Getenv, Log: log})
 	switch {
 	case errors.Is(err, provider.ErrInvalidArgument):

@@ -146,26 +146,38 @@ func TestFlagWinsOverVariableWinsOverDefault(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoEffectIsSaid: a variable of other versions is not ignored in silence, and
-// what is off is not spoken of.
+// TestWhatHasNoEffectIsSaid: a variable of other versions is not ignored in silence, and said once; what is off is
+// not spoken of.
 func TestWhatHasNoEffectIsSaid(t *testing.T) {
-	env := map[string]string{"RUNTIMECLASS_NAME": "kata-remote", "SECURE_COMMS": "true", "SECURE_COMMS_NO_TRUSTEE": "False", "CRI_RUNTIME_ENDPOINT": "/run/cri.sock", "PAUSE_IMAGE": "pause:3.9"}
-	c := &Command{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer), Getenv: func(name string) string { return env[name] }}
-	cfg, err := c.configure("fake", fake.NewManager(), nil)
-	if err != nil {
-		t.Fatal(err)
+	env := map[string]string{"RUNTIMECLASS_NAME": "kata-remote", "SECURE_COMMS": "true", "SECURE_COMMS_NO_TRUSTEE": "False", "PAUSE_IMAGE": "pause:3.9",
+		"PROXY_TIMEOUT": "ends it"}
+	code, _, stderr := run(env, "fake")
+	if code != 2 {
+		t.Errorf("exit code %d", code)
 	}
-	got := strings.Join(withoutEffect(cfg.all), "\n")
-	for _, want := range []string{"RUNTIMECLASS_NAME has no effect and can be removed: ", "TARGET_RUNTIMECLASS", "SECURE_COMMS has", "mutual TLS", "CRI_RUNTIME_ENDPOINT has", "PAUSE_IMAGE has"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("no %q in:\n%s", want, got)
+	for _, want := range []string{"RUNTIMECLASS_NAME has no effect and can be removed: ", "TARGET_RUNTIMECLASS", "SECURE_COMMS has", "mutual TLS", "PAUSE_IMAGE has"} {
+		if strings.Count(stderr, want) != 1 {
+			t.Errorf("not once %q in:\n%s", want, stderr)
 		}
 	}
-	if strings.Contains(got, "NO_TRUSTEE") || strings.Count(got, "\n") != 3 {
-		t.Errorf("more than the four that are on:\n%s", got)
+	if strings.Count(stderr, "has no effect") != 3 {
+		t.Errorf("not the three that are on:\n%s", stderr)
 	}
-	if others := withoutEffect(new(settings).bind()); len(others) > 0 {
-		t.Errorf("without any: %v", others)
+	if _, _, stderr := run(map[string]string{"PROXY_TIMEOUT": "ends it"}, "fake"); strings.Contains(stderr, "has no effect") {
+		t.Errorf("without any:\n%s", stderr)
+	}
+}
+
+// TestEarlierNamesCount: a key of an old ConfigMap has the meaning of the one that took its place.
+func TestEarlierNamesCount(t *testing.T) {
+	env := map[string]string{"ENABLE_SCRATCH_DISK": "perhaps"}
+	code, _, stderr := run(env, "fake")
+	if code != 2 || !strings.Contains(stderr, `ENABLE_SCRATCH_SPACE="perhaps"`) || !strings.Contains(stderr, "ENABLE_SCRATCH_DISK is an earlier name of ENABLE_SCRATCH_SPACE") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	env["ENABLE_SCRATCH_SPACE"], env["PROXY_TIMEOUT"] = "false", "ends it"
+	if _, _, stderr := run(env, "fake"); strings.Contains(stderr, "perhaps") || !strings.Contains(stderr, "PROXY_TIMEOUT") {
+		t.Errorf("the earlier name counts beside the new one:\n%s", stderr)
 	}
 }
 

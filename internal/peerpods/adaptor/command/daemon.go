@@ -297,7 +297,4 @@ func (d *daemon) logConfig() {
 	if d.cfg.DisableTLS || d.cfg.SkipVerify {
 		d.log.Warn("the channel to pod VMs is insecure: -disable-tls or -tls-skip-verify is set")
 	}
-	for _, warning := range withoutEffect(d.cfg.all) {
-		d.log.Warn(warning)
-	}
 }

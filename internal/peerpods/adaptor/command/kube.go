@@ -126,6 +126,9 @@ func (d *daemon) remembered(ctx context.Context, name string, ask func(ctx conte
 // from there too, the labels of this node.
 func (d *daemon) open(ctx context.Context, cloud provider.CloudProvider) (provider.Provider, error) {
 	cloud.LoadEnv()
+	if binder, ok := cloud.(interface{ LoadFrom(func(string) string) }); ok {
+		binder.LoadFrom(d.getenv) // it knows earlier names
+	}
 	err := providerconfig.FromNode(cloud, func(wanted []string) (map[string]string, error) { return d.nodeLabels(ctx, wanted) })
 	if err != nil {
 		return nil, err

@@ -189,12 +189,12 @@ func relayProgram(configured string) (string, error) {
 		return configured, nil
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "agent-relay")
+		beside := filepath.Join(filepath.Dir(self), relay.Program)
 		if _, err := exec.LookPath(beside); err == nil {
 			return beside, nil
 		}
 	}
-	path, err := exec.LookPath("agent-relay")
+	path, err := exec.LookPath(relay.Program)
 	if err != nil {
 		return "", errors.New("agent-relay is neither beside this program nor in PATH; name it with -relay-path")
 	}

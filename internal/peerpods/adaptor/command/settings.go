@@ -68,25 +68,12 @@ type settings struct {
 	PodsLimit int    `group:"Kubernetes (without effect unless NODE_NAME is set and there is a kubeconfig or a service account)" flag:"peerpods-limit-per-node" env:"PEERPODS_LIMIT_PER_NODE" default:"10" usage:"pod VMs that the node advertises; negative: do not advertise"`
 	Kubelet   string `flag:"kubelet-kubeconfig" env:"KUBELET_KUBECONFIG" usage:"kubeconfigs of the kubelet, the first that is there counts: image pull secrets are read as the node, which may read those of its own pods only. Without one the adaptor's service account needs a Role"`
 
-	PauseImage             string `group:"Accepted without effect" flag:"pause-image" env:"PAUSE_IMAGE" usage:"pause runs in the VM"`
-	RuntimeclassName       string `env:"RUNTIMECLASS_NAME" usage:"the adaptor's readiness does not depend on pods; the webhook's class is TARGET_RUNTIMECLASS"`
-	CriRuntimeEndpoint     string `env:"CRI_RUNTIME_ENDPOINT" usage:"images are pulled in the VM"`
-	AaKbcParams            string `env:"AA_KBC_PARAMS" usage:"what attests in a VM is configured by initdata (INITDATA)"`
-	SecureComms            string `env:"SECURE_COMMS" usage:"mutual TLS guards the way to the VM, with certificates of each pod's own"`
-	SecureCommsNoTrustee   string `env:"SECURE_COMMS_NO_TRUSTEE" usage:"see SECURE_COMMS"`
-	SecureCommsKbsAddr     string `env:"SECURE_COMMS_KBS_ADDR" usage:"see SECURE_COMMS"`
-	SecureCommsInbounds    string `env:"SECURE_COMMS_INBOUNDS" usage:"see SECURE_COMMS"`
-	SecureCommsOutbounds   string `env:"SECURE_COMMS_OUTBOUNDS" usage:"see SECURE_COMMS"`
-	SecureCommsPpInbounds  string `env:"SECURE_COMMS_PP_INBOUNDS" usage:"see SECURE_COMMS"`
-	SecureCommsPpOutbounds string `env:"SECURE_COMMS_PP_OUTBOUNDS" usage:"see SECURE_COMMS"`
+	PauseImage string `group:"Accepted without effect" flag:"pause-image" env:"PAUSE_IMAGE" usage:"pause runs in the VM"`
 
 	all *config.Settings
 	// providerFlag returns the value of a flag of the provider, empty if it has none of the name.
 	providerFlag func(name string) string
 }
-
-// groupLater is the heading of what was given and has no effect.
-const groupLater = "Accepted without effect"
 
 // bind makes the settings those of flags and environment.
 func (s *settings) bind() *config.Settings {
@@ -107,17 +94,6 @@ func Env() []string {
 		names = append(names, v.Name)
 	}
 	return names
-}
-
-// withoutEffect returns advice for each setting that was given and has no effect. A
-// setting that is off needs none.
-func withoutEffect(all *config.Settings) (warnings []string) {
-	for f, text := range all.All(groupLater) {
-		if text != "" && !strings.EqualFold(text, "false") {
-			warnings = append(warnings, fmt.Sprintf("%s has no effect and can be removed: %s", f.Env, f.Usage))
-		}
-	}
-	return warnings
 }
 
 // describe lists settings for the log, without long values.

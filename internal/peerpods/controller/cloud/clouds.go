@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/upstream"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
@@ -259,9 +260,9 @@ func (s Settings) provider() string { return provider.Canonical(s.keys[defaultPr
 // values returns the settings that the provider's schema has; others belong to other
 // programs.
 func (s Settings) values(schema config.Schema) config.Values {
-	values := config.Values{}
+	values, get := config.Values{}, upstream.Getenv(schema.Provider, s.Get)
 	for _, field := range schema.Fields {
-		if text := s.keys[field.Env]; field.Env != "" && text != "" {
+		if text := get(field.Env); field.Env != "" && text != "" {
 			values[field.Name] = text
 		}
 	}
