@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package upstream has the settings of Confidential Containers' cloud-api-adaptor, v0.8 to v0.22, and what
-// each is here. The tables are data, from which come the adaptor's warnings, what the chart takes, the plan of
-// `kubectl outrigger migrate`, and docs/reference/upstream.md.
+// each is here. The tables are data, from which come the adaptor's warnings, what the chart takes, and
+// docs/reference/upstream.md.
 package upstream
 
 import (
