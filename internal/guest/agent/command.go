@@ -145,6 +145,9 @@ func (o *options) serve(ctx context.Context) error {
 // initialization of Go packages. An agent that is killed before its pod comes leaves it behind.
 func (o *options) preparePause() {
 	r := reaper.New()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go r.Run(ctx) // for a process that ends before it is ready
 	c, err := startPause(r, o.config.StateDir)
 	if err != nil {
 		slog.Warn("not started in advance", "err", err)

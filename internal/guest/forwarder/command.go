@@ -18,7 +18,6 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
-	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
@@ -28,6 +27,9 @@ import (
 // Main is agent-protocol-forwarder.
 func Main() {
 	began := marks.ProcessStart()
+	if hold.Wait() {
+		began = marks.Uptime()
+	}
 	c, err := parseCommand(os.Args[1:], os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -39,9 +41,6 @@ func Main() {
 		return
 	default:
 		c.began = began
-		if hold.Wait(c.prepare) {
-			c.began = marks.Uptime()
-		}
 		err = program.UntilSignal(c.run)
 	}
 	os.Exit(program.Exit("agent-protocol-forwarder", os.Stderr, err))
@@ -85,14 +84,6 @@ func parseCommand(args []string, w io.Writer) (*command, error) {
 		return nil, errors.New("-cert-file and -cert-key go together")
 	}
 	return c, nil
-}
-
-// prepare makes the pod's network namespace before there is a pod. The kernel takes some
-// time for one.
-func (c *command) prepare() {
-	if err := podnetwork.SetupIsolated(c.options.PodNamespace); err != nil {
-		slog.Warn("not made in advance", "error", err)
-	}
 }
 
 func (c *command) run(ctx context.Context) error {

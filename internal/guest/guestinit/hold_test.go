@@ -14,7 +14,7 @@ import (
 
 // TestMain makes the test binary a program that is held, as podvm-guest is.
 func TestMain(m *testing.M) {
-	if hold.Wait(func() {}) {
+	if hold.Wait() {
 		os.Stdout.WriteString("let go\n")
 		return
 	}

@@ -46,7 +46,7 @@ var errUsage = program.UsageError(errors.New("wrong usage; see process-user-data
 
 // Main is process-user-data.
 func Main() {
-	hold.Wait(func() {})
+	hold.Wait()
 	err := program.UntilSignal(func(ctx context.Context) error { return runCommand(ctx, os.Args[1:], os.Stdout) })
 	os.Exit(program.Exit("process-user-data", os.Stderr, err))
 }
