@@ -32,6 +32,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	agentcmd "github.com/outrigger/outrigger/internal/guest/agent"
+	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"github.com/outrigger/outrigger/test/testns"
@@ -69,6 +70,7 @@ type pod struct {
 	socket string
 	args   []string
 	cmd    *exec.Cmd
+	held   *os.File // what a held agent waits on
 	conn   *ttrpc.Client
 }
 
@@ -85,6 +87,13 @@ func newPod(t *testing.T) *pod {
 }
 
 func newAgent(t *testing.T) *pod {
+	p := unstartedAgent(t)
+	p.start()
+	t.Cleanup(p.end)
+	return p
+}
+
+func unstartedAgent(t *testing.T) *pod {
 	t.Helper()
 	testns.RequireRoot(t)
 	if _, err := exec.LookPath("runc"); err != nil {
@@ -106,21 +115,27 @@ func newAgent(t *testing.T) *pod {
 		"-auth-file", filepath.Join(dir, "auth.json"), "-insecure-registries", "127.0.0.1", "-log-level", "debug",
 	}
 	t.Cleanup(p.removeCgroups)
-	p.start()
-	t.Cleanup(p.end)
 	return p
 }
 
 func (p *pod) start() {
 	p.t.Helper()
+	p.launch()
+	p.connect()
+}
+
+func (p *pod) launch() {
+	p.t.Helper()
 	p.cmd = exec.Command("/proc/self/exe", p.args...)
 	p.cmd.Args[0] = "podvm-agent"
 	p.cmd.Env = append(os.Environ(), asAgent+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = os.Stderr, os.Stderr
+	if p.held != nil {
+		p.cmd.Env, p.cmd.ExtraFiles = append(p.cmd.Env, hold.Env()), []*os.File{p.held}
+	}
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	p.connect()
 }
 
 func (p *pod) connect() {

@@ -33,9 +33,8 @@ func upstreamTable() ([]byte, error) {
 
 const upstreamAbout = `# Settings of Confidential Containers' cloud-api-adaptor
 
-What each setting of the releases v0.8 to v0.22 is here; [Moving from cloud-api-adaptor](../migrate-cloud-api-adaptor.md) says how to
-move. "Same" has the same name and meaning. Whatever has no effect is warned of: by the adaptor when it starts, by the chart in its notes, and
-by ` + "`kubectl outrigger migrate`" + `.
+What each setting of the releases v0.8 to v0.22 is here: the chart takes its values, and the adaptor its ConfigMap ([installing](../install.md)).
+"Same" has the same name and meaning. Whatever has no effect is warned of: by the adaptor when it starts, and by the chart in its notes.
 
 ## Values of the chart
 

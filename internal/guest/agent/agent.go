@@ -70,6 +70,10 @@ type Config struct {
 	Marks   marks.Marks
 	Version string
 	Log     *slog.Logger
+
+	// reaper and pause are set if a pause process was started before the agent.
+	reaper *reaper.Reaper
+	pause  *reaper.Child
 }
 
 // Agent implements the services. All methods may be called at the same time.
@@ -106,7 +110,10 @@ func New(cfg Config) (*Agent, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become a child subreaper: %w", err)
 	}
-	runtime, err := newRuntime(cfg.Runc, cfg.StateDir)
+	if cfg.reaper == nil {
+		cfg.reaper = reaper.New()
+	}
+	runtime, err := newRuntime(cfg.Runc, cfg.StateDir, cfg.reaper)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +122,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: runtime.reaper, runtime: runtime, images: images, oom: newOOMQueue(),
+		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: cfg.reaper, runtime: runtime, images: images, oom: newOOMQueue(),
 		containers: make(map[string]*container),
 	}
 	a.copies = newCopier(cfg.Root)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/internal/version"
@@ -119,7 +120,7 @@ func (o *options) serve(ctx context.Context) error {
 		debug.SetMemoryLimit(64 << 20)
 	}
 	o.began = marks.ProcessStart()
-	if hold.Wait() {
+	if hold.Wait(o.preparePause) {
 		o.began = marks.Uptime()
 	}
 	o.config.Log, o.config.Marks = slog.Default(), marks.Beside(o.socket)
@@ -138,6 +139,21 @@ func (o *options) serve(ctx context.Context) error {
 			slog.Warn("tell the service manager", "err", err)
 		}
 	})
+}
+
+// preparePause starts the pause process before there is a pod: most of its start is the
+// initialization of Go packages. An agent that is killed before its pod comes leaves it behind.
+func (o *options) preparePause() {
+	r := reaper.New()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go r.Run(ctx) // for a process that ends before it is ready
+	c, err := startPause(r, o.config.StateDir)
+	if err != nil {
+		slog.Warn("not started in advance", "err", err)
+		return
+	}
+	o.config.reaper, o.config.pause = r, c
 }
 
 func listen(socket string) (net.Listener, error) {

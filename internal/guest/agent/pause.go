@@ -3,12 +3,14 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -24,41 +26,88 @@ const PauseName = "pause"
 // image.
 const pauseID = 65535
 
-// startPause starts the process that holds a sandbox's ipc, uts and pid namespaces.
+// pauseProcess returns the command of the process that holds a sandbox's ipc, uts and
+// pid namespaces, and the pipe on which it says that it does.
 // It also replaces the pod's pause container, which would have the same namespaces:
 // starting that through the runtime would take more than a second in an emulated VM.
-func (a *Agent) startPause(hostname string) (*reaper.Child, error) {
-	root := filepath.Join(a.cfg.StateDir, "pause")
+func pauseProcess(stateDir string) (cmd *exec.Cmd, ready *os.File, err error) {
+	root := filepath.Join(stateDir, "pause")
 	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	readyRead, readyWrite, err := os.Pipe()
+	ready, theirs, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer readyRead.Close()
-	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{PauseName, hostname, root}, Env: []string{},
-		Stderr: os.Stderr, ExtraFiles: []*os.File{readyWrite},
+	return &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{PauseName, root}, Env: []string{},
+		Stderr: os.Stderr, ExtraFiles: []*os.File{theirs},
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID | unix.CLONE_NEWNS,
 			Setsid:     true,
 		},
+	}, ready, nil
+}
+
+// startPause starts the pause process with r and returns when it is ready.
+func startPause(r *reaper.Reaper, stateDir string) (*reaper.Child, error) {
+	cmd, ready, err := pauseProcess(stateDir)
+	if err != nil {
+		return nil, err
 	}
-	c, err := a.reaper.Start(cmd)
-	readyWrite.Close()
+	defer ready.Close()
+	c, err := r.Start(cmd)
+	cmd.ExtraFiles[0].Close()
 	if err != nil {
 		return nil, fmt.Errorf("start the sandbox's pause process: %w", err)
 	}
-	readyRead.SetReadDeadline(time.Now().Add(time.Minute))
-	if _, err := readyRead.Read(make([]byte, 1)); err != nil {
-		a.reaper.Kill(c)
+	ready.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		r.Kill(c)
 		return nil, fmt.Errorf("the sandbox's pause process did not get ready: %w", err)
 	}
 	return c, nil
 }
 
-// Pause runs the pause process; args are a host name and an empty folder. As pid 1 of
+// takePause returns the pause process of a new sandbox: the one that was started before
+// there was a pod, or another.
+func (a *Agent) takePause(hostname string) (*reaper.Child, error) {
+	c := a.cfg.pause
+	a.cfg.pause = nil
+	if c == nil || c.Ended() {
+		var err error
+		if c, err = startPause(a.reaper, a.cfg.StateDir); err != nil {
+			return nil, err
+		}
+	}
+	if hostname == "" {
+		return c, nil
+	}
+	if err := setHostname(c, hostname); err != nil {
+		return nil, errors.Join(fmt.Errorf("set host name %q: %w", hostname, err), a.reaper.Kill(c))
+	}
+	return c, nil
+}
+
+func setHostname(pause *reaper.Child, name string) error {
+	uts, err := os.Open(namespace(pause, "uts"))
+	if err != nil {
+		return err
+	}
+	defer uts.Close()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		err := unix.Setns(int(uts.Fd()), unix.CLONE_NEWUTS)
+		if err == nil {
+			err = unix.Sethostname([]byte(name))
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// Pause runs the pause process; args is an empty folder. As pid 1 of
 // the pod's namespaces it reaps orphans until SIGTERM or SIGINT. It has no privileges
 // and an empty root, since containers that share its pid namespace can see it.
 func Pause(args []string) int {
@@ -83,15 +132,10 @@ func Pause(args []string) int {
 }
 
 func preparePause(args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("takes a host name and a folder, got %d arguments: it is started by podvm-agent", len(args))
+	if len(args) != 1 {
+		return fmt.Errorf("takes a folder, got %d arguments: it is started by podvm-agent", len(args))
 	}
-	if args[0] != "" {
-		if err := unix.Sethostname([]byte(args[0])); err != nil {
-			return fmt.Errorf("set host name %q: %w", args[0], err)
-		}
-	}
-	if err := emptyRoot(args[1]); err != nil {
+	if err := emptyRoot(args[0]); err != nil {
 		slog.Warn("the pause process keeps the VM's root folder", "err", err)
 	}
 	if err := dropPrivileges(); err != nil {

@@ -31,21 +31,21 @@ type ociRuntime struct {
 	runs   atomic.Uint64
 }
 
-func newRuntime(binary, state string) (*ociRuntime, error) {
+func newRuntime(binary, state string, r *reaper.Reaper) (*ociRuntime, error) {
 	path, err := findRuntime(binary)
 	if err != nil {
 		return nil, err
 	}
-	r := &ociRuntime{name: filepath.Base(path), root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper.New()}
-	if r.binary, err = sealed(path); err != nil {
+	o := &ociRuntime{name: filepath.Base(path), root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: r}
+	if o.binary, err = sealed(path); err != nil {
 		return nil, fmt.Errorf("copy of %s in memory: %w", path, err)
 	}
-	for _, dir := range []string{r.root, r.logs} {
+	for _, dir := range []string{o.root, o.logs} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
 	}
-	return r, nil
+	return o, nil
 }
 
 // findRuntime returns the path of an OCI runtime: the one that is named, else runc,

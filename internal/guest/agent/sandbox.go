@@ -74,7 +74,7 @@ func (a *Agent) openSandbox(sb *sandbox, req *agent.CreateSandboxRequest) (err e
 	if err := sb.writeFiles(req.GetDns()); err != nil {
 		return err
 	}
-	if sb.pause, err = a.startPause(sb.hostname); err != nil {
+	if sb.pause, err = a.takePause(sb.hostname); err != nil {
 		return err
 	}
 	for _, storage := range req.GetStorages() {

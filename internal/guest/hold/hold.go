@@ -47,12 +47,17 @@ func (p *Program) Await() error {
 func (p *Program) LetGo() { p.own.Close() }
 
 // Wait returns at once in a program that is not held, else when it is released or its
-// holder has ended. It reports whether the program was held.
-func Wait() bool {
+// holder has ended. It reports whether the program was held. A held program calls
+// prepare before it waits: what that makes is part of a template, so it may have no
+// secret and nothing of the pod.
+func Wait(prepare ...func()) bool {
 	if os.Getenv(variable) == "" {
 		return false
 	}
 	os.Unsetenv(variable)
+	for _, f := range prepare {
+		f()
+	}
 	socket := os.NewFile(fd, "held")
 	socket.Write([]byte{1})
 	io.Copy(io.Discard, socket)

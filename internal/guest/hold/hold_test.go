@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	fmt.Println("started")
-	hold.Wait()
+	hold.Wait(func() { fmt.Println("prepared") })
 	_, err := os.Stat(os.Getenv(childVar))
 	fmt.Println("let go, in time:", err == nil, os.Getenv("OUTRIGGER_HELD"))
 }
@@ -47,6 +47,9 @@ func TestWait(t *testing.T) {
 	if !out.Scan() || out.Text() != "started" {
 		t.Fatalf("first line %q, %v", out.Text(), out.Err())
 	}
+	if !out.Scan() || out.Text() != "prepared" {
+		t.Fatalf("second line %q, %v", out.Text(), out.Err())
+	}
 	if err := program.Await(); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +59,7 @@ func TestWait(t *testing.T) {
 	program.LetGo()
 	program.LetGo()
 	if !out.Scan() || out.Text() != "let go, in time: true " { // and its children are not held
-		t.Errorf("second line %q, %v", out.Text(), out.Err())
+		t.Errorf("third line %q, %v", out.Text(), out.Err())
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
