@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 // powerStep is a call of a PowerController and the state it leads to.
@@ -97,6 +98,26 @@ func checkPowerListed(r *run) {
 	for range quietLists {
 		r.checkShows(r.owner, made.ID)
 	}
+}
+
+func checkPowerContent(r *run) {
+	c := r.creation(newKey())
+	made := r.mustDo(c)
+	for _, step := range []powerStep{r.powerOff(), r.powerOn()} {
+		r.mustPower(step, made.ID)
+		r.checkIdentity(c, made, r.shown(made.ID))
+	}
+}
+
+// checkPowerUserData: a guest that keeps nothing on its disk reads its user-data at each boot.
+func checkPowerUserData(r *run) {
+	c := r.creation(newKey())
+	text := comment(len(emptyConfig) + 1000)
+	c.config = cloudinit.Raw(text)
+	id := r.mustDo(c).ID
+	r.mustPower(r.powerOff(), id)
+	r.mustPower(r.powerOn(), id)
+	r.compareUserData(id, text)
 }
 
 func checkPowerConcurrent(r *run) {
