@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -16,13 +17,32 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Version is the form of a version of the engine's API, such as 1.41.
-var Version = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
+// version is the form of a version of the engine's API, such as 1.41.
+var version = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
+
+// Check returns what is wrong with settings for [Options]; wrong makes the error about the setting with a flag.
+func Check(host, apiVersion string, tls bool, certs string, wrong func(flag, format string, args ...any) error) error {
+	var errs []error
+	if where, err := client.ParseHostURL(host); err != nil || where.Scheme != "unix" && where.Scheme != "tcp" {
+		errs = append(errs, wrong("docker-host", "%q is not a unix:///PATH or tcp://HOST:PORT", host))
+	}
+	if apiVersion != "" && !version.MatchString(apiVersion) {
+		errs = append(errs, wrong("docker-api-version", "%q is not a version such as 1.41", apiVersion))
+	}
+	switch {
+	case tls && certs == "":
+		errs = append(errs, wrong("docker-cert-path", "docker-tls-verify (DOCKER_TLS_VERIFY) needs it"))
+	case tls && strings.HasPrefix(host, "unix:"):
+		errs = append(errs, wrong("docker-tls-verify", "a unix socket speaks no TLS"))
+	}
+	return errors.Join(errs...)
+}
 
 // Options returns the options of Docker's client: it speaks the newest version that
 // both know when apiVersion is empty, and TLS with the certificates of a folder. The
@@ -37,6 +57,18 @@ func Options(host, apiVersion string, tls bool, certs string) []client.Opt {
 		list = append(list, client.WithTLSClientConfig(file("ca.pem"), file("cert.pem"), file("key.pem")), client.WithScheme("https"))
 	}
 	return list
+}
+
+// Inspect returns a container, nil for what does not exist.
+func Inspect(ctx context.Context, engine *client.Client, id string) (*container.InspectResponse, error) {
+	result, err := engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inspect a container: %w", err)
+	}
+	return &result.Container, nil
 }
 
 // File is what [CopyIn] writes into a container: a folder when its name ends with a

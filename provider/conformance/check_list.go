@@ -64,14 +64,7 @@ const clockSkew = 24 * time.Hour
 // checkContent compares what a list or look-up shows with what was made.
 func (r *run) checkContent(c creation, made, got *provider.Instance) {
 	r.Helper()
-	if got.ID != made.ID || got.Key != c.key {
-		r.Errorf("shown are id %q and key %q, made with id %q and key %q", got.ID, got.Key, made.ID, c.key)
-	}
-	for key, value := range c.spec.Tags {
-		if got.Tags[key] != value {
-			r.Errorf("tag %s is %q, made with %q", key, got.Tags[key], value)
-		}
-	}
+	r.checkIdentity(c, made, got)
 	if age := time.Since(got.Created); !got.Created.IsZero() && age.Abs() > clockSkew {
 		r.Errorf("instance %s was created %s, which is not today", got.ID, got.Created)
 	}
@@ -80,6 +73,61 @@ func (r *run) checkContent(c creation, made, got *provider.Instance) {
 	default:
 		r.Errorf("instance %s is in state %q right after it was made", got.ID, got.State)
 	}
+}
+
+// checkIdentity compares by what a process that did not make the instance tells whose it is.
+func (r *run) checkIdentity(c creation, made, got *provider.Instance) {
+	r.Helper()
+	if got.ID != made.ID || got.Key != c.key {
+		r.Errorf("shown are id %q and key %q, made with id %q and key %q", got.ID, got.Key, made.ID, c.key)
+	}
+	for key, value := range c.spec.Tags {
+		if got.Tags[key] != value {
+			r.Errorf("tag %s is %q, made with %q", key, got.Tags[key], value)
+		}
+	}
+}
+
+// checkListWhileStarting lists all the time from before the instance is there until it runs. Who
+// sees an instance without its key takes it for nobody's.
+func checkListWhileStarting(r *run) {
+	ctx, cancel := r.callContext()
+	defer cancel()
+	c := r.creation(newKey())
+	result := r.start(ctx, c)
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		list, err := r.list(r.owner)
+		if err != nil {
+			r.Fatalf("ListInstances while an instance is being made: %v", err)
+		}
+		for i := range list {
+			r.checkIdentity(c, &list[i], &list[i])
+		}
+		select {
+		case o := <-result:
+			if o.err != nil || o.instance == nil {
+				r.Fatalf("CreateInstance: %v, %v", o.instance, o.err)
+			}
+			r.checkShows(r.owner, o.instance.ID)
+			return
+		case <-ctx.Done():
+			r.Fatalf("CreateInstance: %v", ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// checkListPool makes what peerpod-ctrl does: an instance that is on no node, found by its cluster.
+func checkListPool(r *run) {
+	r.owner = maps.Clone(r.owner)
+	delete(r.owner, provider.TagNode)
+	r.owner[provider.TagNamespace] = "pool-" + newKey()[:16]
+	c := r.creation(newKey())
+	maps.Copy(c.spec.Tags, r.owner)
+	made := r.mustDo(c)
+	r.checkIdentity(c, made, &r.checkShows(r.owner, made.ID)[0])
 }
 
 func checkListOthers(r *run) {

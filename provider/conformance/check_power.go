@@ -5,9 +5,11 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 // powerStep is a call of a PowerController and the state it leads to.
@@ -97,6 +99,28 @@ func checkPowerListed(r *run) {
 	for range quietLists {
 		r.checkShows(r.owner, made.ID)
 	}
+}
+
+func checkPowerContent(r *run) {
+	before := r.shown(r.mustCreate(newKey()).ID)
+	for _, step := range []powerStep{r.powerOff(), r.powerOn()} {
+		r.mustPower(step, before.ID)
+		after := r.shown(before.ID)
+		if after.Key != before.Key || !maps.Equal(after.Tags, before.Tags) {
+			r.Errorf("after %s, instance %s has key %q and tags %v, before %q and %v", step.name, before.ID, after.Key, after.Tags, before.Key, before.Tags)
+		}
+	}
+}
+
+// checkPowerUserData: a guest that keeps nothing on its disk reads its user-data at each boot.
+func checkPowerUserData(r *run) {
+	c := r.creation(newKey())
+	text := comment(len(emptyConfig) + 1000)
+	c.config = cloudinit.Raw(text)
+	id := r.mustDo(c).ID
+	r.mustPower(r.powerOff(), id)
+	r.mustPower(r.powerOn(), id)
+	r.compareUserData(id, text)
 }
 
 func checkPowerConcurrent(r *run) {

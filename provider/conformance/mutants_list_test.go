@@ -44,8 +44,8 @@ var listMutants = []mutant{
 	}), fails: map[string]string{"list-owner": "the list shows 1 instances"}},
 	{name: "first page only", breaks: changedPage(func(_ *broken, list []provider.Instance) []provider.Instance { return list[:min(2, len(list))] }),
 		fails: map[string]string{"list-many": "the list shows 2 instances"}},
-	{name: "list without a tag of one's own", breaks: all(remembersIDs, changedList(func(b *broken, i *provider.Instance) {
-		if b.mine(i.ID) {
+	{name: "list of a node without a tag of one's own", breaks: all(remembersIDs, changedList(func(b *broken, i *provider.Instance) {
+		if b.mine(i.ID) && i.Tags[provider.TagNode] != "" {
 			delete(i.Tags, provider.TagCreated)
 		}
 	})), fails: map[string]string{"list-content": provider.TagCreated}},
@@ -102,6 +102,26 @@ var listMutants = []mutant{
 		<-time.After(busyTime)
 		return list(ctx, match)
 	}), fails: map[string]string{"list-concurrent": "another list"}},
+	{name: "keys are tagged at the end", boots: true, breaks: changedList(func(_ *broken, i *provider.Instance) {
+		if i.State == provider.StatePending {
+			i.Key = ""
+		}
+	}), fails: map[string]string{"list-while-starting": `key ""`}},
+	{name: "lists wait for creations", boots: true, breaks: all(
+		around(func(b *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
+			b.count("creating", 1)
+			defer b.count("creating", -1)
+			return create(ctx, q)
+		}),
+		aroundList(func(b *broken, ctx context.Context, match map[string]string, list lister) ([]provider.Instance, error) {
+			if b.count("creating", 0) > 0 {
+				return nil, failure("a creation is running", provider.ErrUnavailable)
+			}
+			return list(ctx, match)
+		})), fails: map[string]string{"list-while-starting": "a creation is running", "delete-while-creating": "a creation is running"}},
+	{name: "list of nodes", breaks: changedPage(func(_ *broken, list []provider.Instance) []provider.Instance {
+		return slices.DeleteFunc(list, func(i provider.Instance) bool { return i.Tags[provider.TagNode] == "" })
+	}), fails: map[string]string{"list-pool": "the list shows 0 instances"}},
 	{name: "lists share tags", breaks: sharedTags, fails: map[string]string{"list-own": "changed what an earlier list"}},
 }
 
@@ -173,7 +193,8 @@ var getMutants = []mutant{
 }
 
 // powerStates are the checks that look whether power did something.
-var powerStates = []string{"power", "power-address", "power-concurrent", "power-listed", "cancel-power", "delete-stopped", "key-stopped"}
+var powerStates = []string{"power", "power-address", "power-concurrent", "power-listed", "power-content", "power-user-data", "cancel-power",
+	"delete-stopped", "key-stopped"}
 
 // aroundConsole is around for consoles.
 func aroundConsole(f func(b *broken, ctx context.Context, id string, tail int64, console consoler) ([]byte, error)) breakage {
@@ -225,6 +246,20 @@ var powerMutants = []mutant{
 		return console(ctx, id, max(tail, 0))
 	}), fails: map[string]string{"console-negative": "returned"}},
 
+	{name: "started as another", breaks: all(aroundPower(func(b *broken, ctx context.Context, id string, state provider.InstanceState, power deleter) error {
+		b.mark("power of "+id, string(state))
+		return power(ctx, id)
+	}), changedList(func(b *broken, i *provider.Instance) {
+		if b.marked("power of "+i.ID) == string(provider.StateRunning) {
+			delete(i.Tags, provider.TagPod)
+		}
+	})), fails: map[string]string{"power-content": provider.TagPod}},
+	{name: "user-data at the first boot only", breaks: aroundPower(func(b *broken, ctx context.Context, id string, state provider.InstanceState, power deleter) error {
+		if state == provider.StateStopped {
+			b.mark("user-data lost of "+id, "yes")
+		}
+		return power(ctx, id)
+	}), fails: map[string]string{"power-user-data": "0 bytes of user-data"}},
 	{name: "power twice is an error", breaks: aroundPower(func(b *broken, ctx context.Context, id string, state provider.InstanceState, power deleter) error {
 		defer b.count("power "+id, -1)
 		b.count("power "+id, 1)
@@ -261,7 +296,7 @@ var powerMutants = []mutant{
 	})), fails: map[string]string{"power-address": "192.0.2.1"}},
 	{name: "list of what runs", breaks: changedPage(func(_ *broken, list []provider.Instance) []provider.Instance {
 		return slices.DeleteFunc(list, func(i provider.Instance) bool { return i.State == provider.StateStopped })
-	}), fails: map[string]string{"power-listed": "0 instances", "power-address": "does not show"}},
+	}), fails: map[string]string{"power-listed": "0 instances", "power-address": "does not show", "power-content": "does not show"}},
 	{name: "what is stopped is listed once", breaks: hidesStopped, fails: map[string]string{"power-listed": "0 instances"}},
 	{name: "one at the switch", breaks: aroundPower(func(b *broken, ctx context.Context, id string, _ provider.InstanceState, power deleter) error {
 		defer b.count("power "+id, -1)

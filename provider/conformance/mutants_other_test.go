@@ -146,11 +146,12 @@ var broadMutants = []mutant{
 	{name: "key ignored", breaks: changedRequest(func(q *request) { q.key += unique() }),
 		fails: map[string]string{"key-repeated": "two instances", "key-concurrent": "two instances", "key-reopened": "two instances",
 			"key-lost-reply": "0 instances have the key", "list-content": "key", "teardown": "two instances"},
-		also: []string{"key-concurrent-processes", "key-empty", "key-uuid", "key-odd", "key-other-spec", "key-after-delete", "key-after-error", "key-stopped", "list-reopened-content", "get", "verify-harmless"}},
+		also: []string{"key-concurrent-processes", "key-empty", "key-uuid", "key-odd", "key-other-spec", "key-after-delete", "key-after-error", "key-stopped", "list-reopened-content", "get", "verify-harmless",
+			"list-pool"}},
 	{name: "one instance for all", breaks: changedRequest(func(q *request) { q.key = "key" }),
 		fails: map[string]string{"key-different": "two instances have the id", "create-parallel": "two instances have the id"},
 		also: []string{"create-names-differ", "key-lost-reply", "key-similar", "key-empty", "key-uuid", "key-odd", "key-other-spec", "key-after-delete", "delete-others",
-			"list-owner", "list-content", "list-others", "list-many", "list-match-all", "list-reopened-content", "get"}},
+			"list-owner", "list-content", "list-others", "list-many", "list-match-all", "list-reopened-content", "list-pool", "get"}},
 	{name: "context ignored", breaks: all(around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
 		time.Sleep(time.Second)
 		return create(context.WithoutCancel(ctx), q)
@@ -179,7 +180,7 @@ var broadMutants = []mutant{
 	{name: "listed twice", breaks: changedPage(func(_ *broken, list []provider.Instance) []provider.Instance { return append(list, list...) }),
 		fails: map[string]string{"list-owner": "twice", "key-lost-reply": "2 instances"},
 		also: []string{"key-uuid", "key-odd", "key-other-spec", "key-after-delete", "list-content", "list-others", "list-deleted", "list-many",
-			"list-match-all", "list-unknown-tag", "list-tag-characters", "list-concurrent", "power-listed"}},
+			"list-match-all", "list-unknown-tag", "list-tag-characters", "list-concurrent", "list-while-starting", "list-pool", "power-listed"}},
 	{name: "list without keys", breaks: changedList(func(_ *broken, i *provider.Instance) { i.Key = "" }), fails: map[string]string{"list-content": `key ""`},
-		also: []string{"key-lost-reply", "key-uuid", "key-odd", "key-other-spec", "key-after-delete", "list-reopened-content"}},
+		also: []string{"key-lost-reply", "key-uuid", "key-odd", "key-other-spec", "key-after-delete", "list-reopened-content", "list-pool"}},
 }

@@ -140,7 +140,12 @@ func (m mutant) execute(t *testing.T, cloud *fake.Cloud, check conformance.Check
 			NoAccess: map[string]func() provider.Provider{
 				"revoked credentials": func() provider.Provider { return breakCloud(cloud.Revoked(), w, m.breaks) },
 			},
-			ReadUserData: func(_ context.Context, id string) (string, error) { return cloud.UserData(id) },
+			ReadUserData: func(_ context.Context, id string) (string, error) {
+				if w.marked("user-data lost of "+id) != "" {
+					return "", nil
+				}
+				return cloud.UserData(id)
+			},
 			Open: func(ctx context.Context) (provider.Provider, error) {
 				return breakCloud(cloud.Reopen(), w, m.breaks).open(ctx)
 			},

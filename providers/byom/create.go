@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
@@ -26,12 +27,12 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	}
 	unlock, err := p.locks.Take(ctx, o.ID)
 	if err != nil {
-		return nil, classify(fmt.Errorf("create instance %s: %w", o.ID, err))
+		return nil, failure.Classify(fmt.Errorf("create instance %s: %w", o.ID, err))
 	}
 	defer unlock()
 	made, err := p.findOrMake(ctx, o)
 	if err != nil {
-		return made, classify(fmt.Errorf("create instance %s: %w", o.ID, err))
+		return made, failure.Classify(fmt.Errorf("create instance %s: %w", o.ID, err))
 	}
 	return made, nil
 }
@@ -115,7 +116,7 @@ func (p *Provider) findOrMake(ctx context.Context, o *order) (*provider.Instance
 // unsettled returns an instance, for the caller to delete it, if it is unknown whether the
 // claim was written.
 func (o *order) unsettled(err error) *provider.Instance {
-	if class := provider.Class(classify(err)); class == provider.ErrUnavailable || class == provider.ErrUnknown {
+	if class := provider.Class(failure.Classify(err)); class == provider.ErrUnavailable || class == provider.ErrUnknown {
 		return &provider.Instance{ID: o.ID, Name: o.Name, Key: o.Key}
 	}
 	return nil

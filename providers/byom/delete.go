@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // DeleteInstance implements provider.Provider. It returns when the machine has
@@ -18,11 +20,11 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	}
 	unlock, err := p.locks.Take(ctx, instanceID)
 	if err != nil {
-		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
+		return failure.Classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
 	}
 	defer unlock()
 	if err := p.discard(ctx, instanceID); err != nil {
-		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
+		return failure.Classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
 	}
 	return nil
 }

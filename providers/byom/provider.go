@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -55,19 +56,11 @@ func New(cfg Config) (*Provider, error) {
 // Teardown has nothing to release.
 func (p *Provider) Teardown() error { return nil }
 
-// classify gives an error of the context its class. All others have one.
-func classify(err error) error {
-	if err != nil && provider.Class(err) == provider.ErrUnknown && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
-		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
-	}
-	return err
-}
-
 // GetInstance implements provider.Getter.
 func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
 	st, err := p.store.read(ctx)
 	if err != nil {
-		return nil, classify(fmt.Errorf("get instance %s: %w", instanceID, err))
+		return nil, failure.Classify(fmt.Errorf("get instance %s: %w", instanceID, err))
 	}
 	addr, e := st.of(instanceID)
 	if e == nil {
@@ -80,7 +73,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	st, err := p.store.read(ctx)
 	if err != nil {
-		return nil, classify(fmt.Errorf("list instances: %w", err))
+		return nil, failure.Classify(fmt.Errorf("list instances: %w", err))
 	}
 	var list []provider.Instance
 	for addr, e := range st {
@@ -105,7 +98,7 @@ func (p *Provider) VerifyConfig(ctx context.Context) error {
 	defer cancel()
 	st, err := p.store.read(ctx)
 	if err != nil {
-		return classify(fmt.Errorf("verify: %w", err))
+		return failure.Classify(fmt.Errorf("verify: %w", err))
 	}
 	var group sync.WaitGroup
 	errs := make([]error, len(p.pool))

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/moby/moby/client"
-
 	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
@@ -44,19 +42,7 @@ func NewManager() *config.Manager[Config] {
 
 // validate reports everything that is wrong whatever the engine says.
 func (c Config) validate() error {
-	errs := []error{config.Check(c)}
-	if where, err := client.ParseHostURL(c.Host); err != nil || where.Scheme != "unix" && where.Scheme != "tcp" {
-		errs = append(errs, bad("docker-host", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
-	}
-	if c.APIVersion != "" && !dockerengine.Version.MatchString(c.APIVersion) {
-		errs = append(errs, bad("docker-api-version", "%q is not a version such as 1.41", c.APIVersion))
-	}
-	switch {
-	case c.TLSVerify && c.CertPath == "":
-		errs = append(errs, bad("docker-cert-path", "-docker-tls-verify (DOCKER_TLS_VERIFY) needs it"))
-	case c.TLSVerify && strings.HasPrefix(c.Host, "unix:"):
-		errs = append(errs, bad("docker-tls-verify", "a unix socket speaks no TLS"))
-	}
+	errs := []error{config.Check(c), dockerengine.Check(c.Host, c.APIVersion, c.TLSVerify, c.CertPath, bad)}
 	if c.Image == "" {
 		errs = append(errs, bad("docker-podvm-image", "it is empty"))
 	}

@@ -10,12 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/outrigger/outrigger/internal/dockerengine"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -83,16 +83,12 @@ func tagsIn(labels map[string]string) map[string]string {
 	return tags
 }
 
+// classify puts an error of the engine into its class.
+func classify(err error) error { return failure.ClassifyBy(err, dockerengine.Class) }
+
 // inspect returns nil for what does not exist.
 func (p *Provider) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
-	result, err := p.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
-	if errdefs.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &result.Container, nil
+	return dockerengine.Inspect(ctx, p.engine, id)
 }
 
 // existing returns a container of ours.

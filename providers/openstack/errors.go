@@ -4,7 +4,6 @@ package openstack
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -16,15 +15,7 @@ import (
 
 // classify gives an error of the cloud, the connection or the context its
 // class. An error that has one keeps it.
-func classify(err error) error {
-	if err == nil || provider.Class(err) != provider.ErrUnknown {
-		return err
-	}
-	if class := classOf(err); class != nil {
-		return fmt.Errorf("%w: %w", class, err)
-	}
-	return err
-}
+func classify(err error) error { return failure.ClassifyBy(err, classOf) }
 
 func classOf(err error) error {
 	var response gophercloud.ErrUnexpectedResponseCode

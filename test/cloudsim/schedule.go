@@ -371,9 +371,14 @@ func (s *schedule) checkTags(key string) {
 	}
 }
 
+// wantNothing collects until nothing is left: deletions that the cloud has accepted go on, and a request that its
+// caller has given up may be served only after everything was deleted.
 func (s *schedule) wantNothing(deadline time.Time) {
 	for len(s.stand.World.Own()) > 0 && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond) // deletions that the cloud has accepted go on
+		time.Sleep(time.Millisecond)
+		for _, key := range ScheduleKeys() {
+			s.deleteListed(key, time.Until(deadline))
+		}
 	}
 	for _, r := range s.stand.World.Own() {
 		s.t.Errorf("leaked: %s", r)

@@ -34,19 +34,7 @@ type Config struct {
 }
 
 func (c Config) validate() error {
-	var errs []error
-	if _, err := client.ParseHostURL(c.Host); err != nil {
-		errs = append(errs, bad("docker-host", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
-	}
-	if c.APIVersion != "" && !dockerengine.Version.MatchString(c.APIVersion) {
-		errs = append(errs, bad("docker-api-version", "%q is not a version such as 1.41", c.APIVersion))
-	}
-	switch {
-	case c.TLSVerify && c.CertPath == "":
-		errs = append(errs, bad("docker-cert-path", "--docker-tls-verify (DOCKER_TLS_VERIFY) needs it"))
-	case c.TLSVerify && strings.HasPrefix(c.Host, "unix:"):
-		errs = append(errs, bad("docker-tls-verify", "a unix socket speaks no TLS"))
-	}
+	errs := []error{dockerengine.Check(c.Host, c.APIVersion, c.TLSVerify, c.CertPath, bad)}
 	for name, image := range map[string]string{"docker-node-image": c.NodeImage, "docker-loadbalancer-image": c.LoadBalancerImage} {
 		if image == "" || strings.ContainsAny(image, " \t\n") {
 			errs = append(errs, bad(name, "%q is not an image", image))

@@ -47,6 +47,7 @@ func TestConfig(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"--docker-host=nowhere":                     "--docker-host (DOCKER_HOST)",
+		"--docker-host=ssh://laptop":                "--docker-host (DOCKER_HOST)",
 		"--docker-api-version=new":                  "--docker-api-version",
 		"--docker-tls-verify":                       "--docker-cert-path",
 		"--docker-node-image=":                      "--docker-node-image",

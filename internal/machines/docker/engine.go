@@ -101,14 +101,7 @@ func (b *Backend) containerWith(ctx context.Context, pairs ...string) (*containe
 
 // inspect returns nil for what does not exist.
 func (b *Backend) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
-	result, err := b.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
-	if errdefs.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("inspect a container: %w", err)
-	}
-	return &result.Container, nil
+	return dockerengine.Inspect(ctx, b.engine, id)
 }
 
 func nameOf(c *container.InspectResponse) string { return strings.TrimPrefix(c.Name, "/") }

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// Wakers are called when there is news of a DockerCluster or a DockerMachine.
+// Enqueuers returns those that are called when there is news of a DockerCluster or a DockerMachine.
 func (b *Backend) Enqueuers() (clusters, machines *reconciler.Enqueuer) {
 	return &b.clusters, &b.machines
 }

@@ -33,7 +33,7 @@ const (
 	ReasonImageUnfit        = "ImageUnfit"
 )
 
-// Warns implements [capi.Warner]: these end when somebody does something.
+// Warns implements [reconciler.Warner]: these end when somebody does something.
 func (*Backend) Warns(reason string) bool {
 	switch reason {
 	case ReasonEngineUnreachable, ReasonImageMissing, ReasonPortTaken, ReasonAddressTaken, ReasonDiskFull, ReasonMountMissing, ReasonNameTaken,

@@ -72,7 +72,7 @@ func parseAnnotations(annotations map[string]string) (*podRequest, error) {
 		}
 		*size.field = n
 	}
-	initdata, err := normalizeInitdata(annotations[annotationInitdata])
+	initdata, err := NormalInitdata(annotations[annotationInitdata])
 	if err != nil {
 		return nil, invalid("annotation %s: %w", annotationInitdata, err)
 	}

@@ -142,7 +142,7 @@ func (s *Service) resolve(ctx context.Context, rec *Record) error {
 	if rec.Initdata != "" {
 		return nil
 	}
-	if rec.Initdata, err = normalizeInitdata(pod.Initdata); err != nil {
+	if rec.Initdata, err = NormalInitdata(pod.Initdata); err != nil {
 		return invalid("annotation %s: %w", annotationInitdata, err)
 	}
 	return nil

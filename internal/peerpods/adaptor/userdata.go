@@ -30,9 +30,9 @@ const (
 // user-data of every cloud beside the rest.
 const MaxAuthFile = 12288
 
-// normalizeInitdata returns base64 of gzip of TOML for either form that shims
+// NormalInitdata returns base64 of gzip of TOML for either form that shims
 // send, and "" for "".
-func normalizeInitdata(text string) (string, error) {
+func NormalInitdata(text string) (string, error) {
 	if strings.TrimSpace(text) == "" {
 		return "", nil
 	}

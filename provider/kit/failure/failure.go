@@ -103,10 +103,23 @@ func Untrusted(err error) bool {
 // Classify returns err with the class [provider.ErrUnavailable] if it has none and there was
 // no reply, or the context has ended.
 func Classify(err error) error {
-	if err == nil || provider.Class(err) != provider.ErrUnknown || !NoReply(err) {
+	return ClassifyBy(err, func(err error) error {
+		if NoReply(err) {
+			return provider.ErrUnavailable
+		}
+		return nil
+	})
+}
+
+// ClassifyBy returns err with the class that classOf returns for it, unless it has one or classOf returns nil.
+func ClassifyBy(err error, classOf func(error) error) error {
+	if err == nil || provider.Class(err) != provider.ErrUnknown {
 		return err
 	}
-	return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+	if class := classOf(err); class != nil {
+		return fmt.Errorf("%w: %w", class, err)
+	}
+	return err
 }
 
 // Wrap is deferred by a method: it classifies the error that the method returns, if any,

@@ -22,7 +22,6 @@ import (
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 // shutdownGrace is how long running calls and removals may take to end when
@@ -181,7 +180,7 @@ func (d *daemon) options() (adaptor.Options, error) {
 	if err != nil {
 		return adaptor.Options{}, program.UsageError(err)
 	}
-	initdata, err := normalInitdata(cfg.Initdata)
+	initdata, err := adaptor.NormalInitdata(cfg.Initdata)
 	if err != nil {
 		return adaptor.Options{}, program.Usagef("-initdata (INITDATA): %w", err)
 	}
@@ -223,17 +222,6 @@ func (d *daemon) options() (adaptor.Options, error) {
 		return opts, program.UsageError(err)
 	}
 	return opts, nil
-}
-
-func normalInitdata(text string) (string, error) {
-	if text == "" {
-		return "", nil
-	}
-	data, err := cloudinit.DecodeInitData(text)
-	if err != nil {
-		return "", err
-	}
-	return data.Encode()
 }
 
 func (d *daemon) tls() (adaptor.TLS, error) {
