@@ -63,7 +63,7 @@ func (a *App) planDocker(ctx context.Context, c *cluster) (*Plan, error) {
 	return p, nil
 }
 
-// dockerObjects finds the objects of a kind, in the version of its definition that the API server prefers.
+// dockerObjects finds the objects of a kind, in a version that is served: the API server converts them all to it.
 func (p *Plan) dockerObjects(ctx context.Context, c *cluster, kind string, served bool) error {
 	var d definition
 	err := c.get(ctx, api(definitions, "", "customresourcedefinitions", kind+"."+capiInfrastructure), &d)
@@ -76,7 +76,7 @@ func (p *Plan) dockerObjects(ctx context.Context, c *cluster, kind string, serve
 	version := ""
 	for _, v := range d.Spec.Versions {
 		if v.Served {
-			version = v.Name // the last one is the newest
+			version = v.Name
 		}
 	}
 	all, err := list[dockerObject](ctx, c, api("/apis/"+capiInfrastructure+"/"+version, "", kind), nil)
@@ -86,7 +86,7 @@ func (p *Plan) dockerObjects(ctx context.Context, c *cluster, kind string, serve
 	if len(all) == 0 {
 		return nil
 	}
-	p.found(kind, "%d, version %s", len(all), version)
+	p.found(kind, "%d", len(all))
 	for i := range all {
 		p.dockerObject(kind, &all[i], served)
 	}

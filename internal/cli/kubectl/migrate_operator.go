@@ -113,9 +113,9 @@ func (p *Plan) operands(ctx context.Context, c *cluster) error {
 	if err := c.get(ctx, api(openshiftConfig, "", "clusteroperators", ccmClusterOperand), &state); err != nil {
 		return fmt.Errorf("read ClusterOperator %s: %w", ccmClusterOperand, err)
 	}
-	for kind, want := range map[string]bool{"Available": true, "Degraded": false} {
-		if found := meta.FindStatusCondition(state.Status.Conditions, kind); found != nil && (found.Status == metav1.ConditionTrue) != want {
-			p.settle("ClusterOperator %s has %s=%s: %s", ccmClusterOperand, kind, found.Status, found.Message)
+	for _, wrong := range []metav1.Condition{{Type: "Available", Status: metav1.ConditionFalse}, {Type: "Degraded", Status: metav1.ConditionTrue}} {
+		if found := meta.FindStatusCondition(state.Status.Conditions, wrong.Type); found != nil && found.Status == wrong.Status {
+			p.settle("ClusterOperator %s has %s=%s: %s", ccmClusterOperand, found.Type, found.Status, found.Message)
 		}
 	}
 	images, err := c.configMap(ctx, cccmoNamespace, operatorImages)

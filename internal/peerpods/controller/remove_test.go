@@ -339,9 +339,13 @@ func TestAdoptionNeedsAnInstanceWithoutTags(t *testing.T) {
 // leave makes a PeerPod in deletion as Confidential Containers' adaptor leaves it.
 func (s *stand) leave(pod, instance string) *v1alpha1.PeerPod {
 	s.t.Helper()
-	pp := s.update(s.claim(pod, "x"), func(pp *v1alpha1.PeerPod) {
-		pp.Spec = v1alpha1.PeerPodSpec{CloudProvider: "fake", InstanceID: instance}
-	})
+	pp := &v1alpha1.PeerPod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: pod + "-resource-x", Finalizers: []string{claims.Finalizer}},
+		Spec:       v1alpha1.PeerPodSpec{CloudProvider: "fake", InstanceID: instance},
+	}
+	if err := s.client.Create(s.t.Context(), pp); err != nil {
+		s.t.Fatal(err)
+	}
 	s.delete(pp)
 	return pp
 }
