@@ -113,7 +113,7 @@ nothing in the cluster.`,
 	flags.StringVar(&a.context, "context", "", "context of the kubeconfig")
 	flags.StringVarP(&a.namespace, "namespace", "n", "", "namespace of the pods; default: that of the context")
 	flags.StringVar(&a.system, "system-namespace", SystemNamespace, "namespace where Outrigger is installed")
-	root.AddCommand(a.describeCommand(), a.topCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand())
+	root.AddCommand(a.describeCommand(), a.topCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand(), a.migrateCommand())
 	return root
 }
 

@@ -72,6 +72,7 @@ func write(folder, chart string) error {
 		"ccm-operator.md":                 commandPage("ccm-operator", ccmoperator.Command()),
 		"provider-check.md":               commandPage("provider-check", providercheck.Command()),
 		"upstream.md":                     upstreamPage,
+		"upstream-docker.md":              upstreamDockerPage,
 	}
 	var schemas []config.Schema
 	for _, name := range provider.List() {
