@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
@@ -27,7 +28,7 @@ import (
 // Main is agent-protocol-forwarder.
 func Main() {
 	began := marks.ProcessStart()
-	if hold.Wait() {
+	if hold.Wait(prepare) {
 		began = marks.Uptime()
 	}
 	c, err := parseCommand(os.Args[1:], os.Stderr)
@@ -44,6 +45,13 @@ func Main() {
 		err = program.UntilSignal(c.run)
 	}
 	os.Exit(program.Exit("agent-protocol-forwarder", os.Stderr, err))
+}
+
+// prepare makes what the VM has before there is a pod.
+func prepare() {
+	if err := podnetwork.PrepareGuest(); err != nil {
+		slog.Warn("not made in advance: the rules of the pod's tunnel", "err", err)
+	}
 }
 
 // command is the command line.
