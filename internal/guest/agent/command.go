@@ -39,7 +39,11 @@ func Main() {
 	case opts.version:
 		fmt.Println("podvm-agent", version.String())
 	default:
-		if err := program.UntilSignal(opts.serve); err != nil {
+		run := opts.serve
+		if opts.rehearses {
+			run = opts.rehearse
+		}
+		if err := program.UntilSignal(run); err != nil {
 			slog.Error("podvm-agent", "err", err)
 			os.Exit(program.ExitError)
 		}
@@ -50,7 +54,9 @@ type options struct {
 	socket  string
 	level   slog.Level
 	version bool
-	config  Config
+	// rehearses is to run a container once, and end.
+	rehearses bool
+	config    Config
 	// began is when this program was started, or released, by uptime.
 	began time.Duration
 }
@@ -71,6 +77,7 @@ func parse(args []string) (*options, error) {
 	flags.StringVar(&o.config.Images.InsecureFile, "insecure-registries-file", pull.DefaultInsecureFile, "`file` with more of them, which process-user-data writes")
 	flags.Func("registry-mirrors", "comma-separated `registry=mirror` list; mirrors are asked first, in order", o.setMirrors)
 	flags.TextVar(&o.level, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn or error")
+	flags.BoolVar(&o.rehearses, "rehearse", false, "set up a network, pull an image and run a container once, all of its own, and end: the first pod starts sooner then")
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	err := flags.Parse(args)
 	switch {

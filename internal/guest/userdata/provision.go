@@ -64,6 +64,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Marks is where AwaitPod notes a handover.
 	Marks marks.Marks
+	// Rehearse, if set, is what AwaitPod does before it can be handed a pod.
+	Rehearse func(context.Context)
 
 	// retry replaces retrySoon in tests.
 	retry time.Duration
