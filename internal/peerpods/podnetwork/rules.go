@@ -148,7 +148,7 @@ func tryAddRules(ns netns.NsHandle, far farEnd) (bool, error) {
 	return true, nil
 }
 
-// addTable adds the table without a tunnel. What is there already stays, rules aside, which are made anew.
+// addTable adds the table without a tunnel. What is there already stays, rules aside, which are made again.
 func addTable(conn *nftables.Conn) (*nftables.Table, error) {
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: rulesTable})
 	for _, set := range []*nftables.Set{
