@@ -127,7 +127,7 @@ func (o *options) serve(ctx context.Context) error {
 		debug.SetMemoryLimit(64 << 20)
 	}
 	o.began = marks.ProcessStart()
-	if hold.Wait(o.preparePause) {
+	if hold.Wait(o.prepare) {
 		o.began = marks.Uptime()
 	}
 	o.config.Log, o.config.Marks = slog.Default(), marks.Beside(o.socket)
@@ -148,19 +148,21 @@ func (o *options) serve(ctx context.Context) error {
 	})
 }
 
-// preparePause starts the pause process before there is a pod: most of its start is the
+// prepare makes what does not depend on the pod. Most of the pause process's start is the
 // initialization of Go packages. An agent that is killed before its pod comes leaves it behind.
-func (o *options) preparePause() {
+func (o *options) prepare() {
 	r := reaper.New()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go r.Run(ctx) // for a process that ends before it is ready
-	c, err := startPause(r, o.config.StateDir)
-	if err != nil {
-		slog.Warn("not started in advance", "err", err)
-		return
+	pause, err := startPause(r, o.config.StateDir)
+	if err == nil {
+		o.config.reaper, o.config.pause = r, pause
+		o.config.runtime, err = newRuntime(o.config.Runc, o.config.StateDir, r)
 	}
-	o.config.reaper, o.config.pause = r, c
+	if err != nil {
+		slog.Warn("not made in advance", "err", err)
+	}
 }
 
 func listen(socket string) (net.Listener, error) {

@@ -27,11 +27,11 @@ import (
 
 // Main is agent-protocol-forwarder.
 func Main() {
+	c, err := parseCommand(os.Args[1:], os.Stderr)
 	began := marks.ProcessStart()
-	if hold.Wait(prepare) {
+	if err == nil && hold.Wait(prepare) {
 		began = marks.Uptime()
 	}
-	c, err := parseCommand(os.Args[1:], os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return

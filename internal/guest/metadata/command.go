@@ -47,7 +47,6 @@ var errUsage = program.UsageError(errors.New("wrong usage; see process-user-data
 
 // Main is process-user-data.
 func Main() {
-	hold.Wait()
 	err := program.UntilSignal(func(ctx context.Context) error { return runCommand(ctx, os.Args[1:], os.Stdout) })
 	os.Exit(program.Exit("process-user-data", os.Stderr, err))
 }
@@ -109,6 +108,7 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 		Marks:    marks.Beside(forwarder.DefaultAgentSocket),
 		Rehearse: func(ctx context.Context) { rehearse(ctx, logger) },
 	}
+	hold.Wait(userdata.Prepare)
 	if err := userdata.Provision(ctx, options); err != nil {
 		return err
 	}
