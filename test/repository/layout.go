@@ -52,8 +52,6 @@ var Rooms = []Room{
 	{"internal/machines", with("api/infrastructure", "images/node")},
 	{"internal/nodes", with("api/ccm")},
 	{"internal/cli", with("api/peerpod", "internal/protocol", "internal/peerpods/claims", "internal/peerpods/podclient")},
-	// It prints the flags of all programs and the settings of all providers.
-	{"internal/cli/reference", with("internal", "providers")},
 	{"internal/builtin", []string{"providers"}},
 	{"internal/dist", with("internal/guest/image", "internal/cli/demoimage", "internal/machines/release")},
 }
