@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/provider/kit/poll"
@@ -236,7 +237,7 @@ func (r *recorder) countRepetition(ctx context.Context, key string, known *serie
 		return nil // the next one that is written has the count
 	}
 	patch := map[string]any{"count": known.count, "lastTimestamp": metav1.NewTime(h.at), "message": h.message}
-	err := r.cluster.api.patch(ctx, known.namespace, "events", known.name, "", patch)
+	err := r.cluster.api.Patch(ctx, kubeapi.Path(kubeapi.Core, known.namespace, "events", known.name), patch)
 	if apierrors.IsNotFound(err) { // Events live for an hour
 		delete(r.series, key)
 		return r.write(ctx, key, strings.Fields(key)[0], h)
@@ -256,7 +257,7 @@ func (r *recorder) allowed(uid string) bool {
 
 func (r *recorder) write(ctx context.Context, key, uid string, h happening) error {
 	ev := r.event(uid, h)
-	err := r.cluster.api.create(ctx, h.rec.PodNamespace, "events", ev, nil)
+	err := r.cluster.api.Create(ctx, kubeapi.Path(kubeapi.Core, h.rec.PodNamespace, "events"), ev, nil)
 	if err != nil && !apierrors.IsAlreadyExists(err) { // it exists when the answer to an earlier try was lost
 		return err
 	}

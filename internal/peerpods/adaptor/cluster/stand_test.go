@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
@@ -40,7 +41,7 @@ const (
 // stand is an adaptor on a fake cloud in a cluster.
 type stand struct {
 	t     testing.TB
-	admin *api
+	admin *kubeapi.Client
 	pods  *claims.REST
 	// network is between adaptor and API server.
 	network *network
@@ -66,7 +67,7 @@ func newStand(t testing.TB, w who, change func(*stand)) *stand {
 	admin = rest.CopyConfig(admin)
 	admin.QPS = -1
 	var err error
-	if s.admin, err = newAPI(admin); err != nil {
+	if s.admin, err = kubeapi.New(admin); err != nil {
 		t.Fatal(err)
 	}
 	if s.pods, err = claims.NewREST(admin); err != nil {
@@ -171,7 +172,7 @@ func (s *stand) pod(name string, change ...func(map[string]any)) string {
 		c(object)
 	}
 	var made pod
-	if err := s.admin.create(s.t.Context(), namespace, "pods", object, &made); err != nil {
+	if err := s.admin.Create(s.t.Context(), kubeapi.Path(kubeapi.Core, namespace, "pods"), object, &made); err != nil {
 		s.t.Fatal(err)
 	}
 	return string(made.Metadata.UID)
@@ -179,7 +180,7 @@ func (s *stand) pod(name string, change ...func(map[string]any)) string {
 
 func (s *stand) secret(name, kind, key, value string) {
 	s.t.Helper()
-	err := s.admin.create(s.t.Context(), namespace, "secrets", map[string]any{
+	err := s.admin.Create(s.t.Context(), kubeapi.Path(kubeapi.Core, namespace, "secrets"), map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "type": kind,
 		"metadata": map[string]any{"name": name, "namespace": namespace},
 		"data":     map[string][]byte{key: []byte(value)},
@@ -232,11 +233,11 @@ func (s *stand) peerPod(id, podName string) *v1alpha1.PeerPod {
 
 func (s *stand) events(podName string) []event {
 	s.t.Helper()
-	var list struct{ Items []event }
-	if err := decode(context.Background(), s.admin.client.Get().Namespace(namespace).Resource("events"), &list); err != nil {
+	list, err := kubeapi.List[event](context.Background(), s.admin, kubeapi.Path(kubeapi.Core, namespace, "events"), nil)
+	if err != nil {
 		s.t.Fatal(err)
 	}
-	of := slices.DeleteFunc(list.Items, func(e event) bool {
+	of := slices.DeleteFunc(list, func(e event) bool {
 		return e.InvolvedObject.Name != podName || e.Source.Component != component
 	})
 	slices.SortFunc(of, func(a, b event) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
