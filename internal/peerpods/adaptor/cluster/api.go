@@ -104,35 +104,3 @@ type node struct {
 		Capacity map[string]string `json:"capacity"`
 	} `json:"status"`
 }
-
-// event is a whole core/v1 Event.
-type event struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Metadata   metav1.ObjectMeta `json:"metadata"`
-
-	InvolvedObject objectReference `json:"involvedObject"`
-	Reason         string          `json:"reason"`
-	Message        string          `json:"message"`
-	Type           string          `json:"type"`
-	Source         eventSource     `json:"source"`
-	FirstTimestamp metav1.Time     `json:"firstTimestamp"`
-	LastTimestamp  metav1.Time     `json:"lastTimestamp"`
-	Count          int             `json:"count"`
-
-	ReportingComponent string `json:"reportingComponent"`
-	ReportingInstance  string `json:"reportingInstance"`
-}
-
-type objectReference struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Namespace  string `json:"namespace"`
-	Name       string `json:"name"`
-	UID        string `json:"uid"`
-}
-
-type eventSource struct {
-	Component string `json:"component"`
-	Host      string `json:"host"`
-}

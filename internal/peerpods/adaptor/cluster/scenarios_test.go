@@ -94,7 +94,7 @@ func scenarioLifecycle(t *testing.T, w who) {
 	if len(pp.Status.Steps) != 10 { // 8, and 2 parts of create-instance
 		t.Errorf("steps %v", pp.Status.Steps)
 	}
-	if e := s.event("life", claims.ReasonInstanceCreated); e.InvolvedObject.UID != uid || e.Type != normal || !strings.Contains(e.Message, pp.Spec.InstanceID+", "+pp.Status.Instance.Type+", fake-zone") {
+	if e := s.event("life", claims.ReasonInstanceCreated); string(e.InvolvedObject.UID) != uid || e.Type != normal || !strings.Contains(e.Message, pp.Spec.InstanceID+", "+pp.Status.Instance.Type+", fake-zone") {
 		t.Errorf("event %+v", e)
 	}
 	s.event("life", claims.ReasonReady)
@@ -221,7 +221,7 @@ func scenarioErrorClasses(t *testing.T, w who) {
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("the Event came after %s", took)
 			}
-			if e.Type != warning || e.InvolvedObject.UID != uid || !strings.Contains(e.Message, c.hint) || !strings.Contains(e.Message, "step ") || len(e.Message) > maxMessage {
+			if e.Type != warning || string(e.InvolvedObject.UID) != uid || !strings.Contains(e.Message, c.hint) || !strings.Contains(e.Message, "step ") || len(e.Message) > maxMessage {
 				t.Errorf("event %+v", e)
 			}
 			s.eventually("the PeerPod is released", func() bool { return s.peerPod(id, name) == nil && len(s.service.States()) == 0 })

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
@@ -231,23 +232,23 @@ func (s *stand) peerPod(id, podName string) *v1alpha1.PeerPod {
 	return pp
 }
 
-func (s *stand) events(podName string) []event {
+func (s *stand) events(podName string) []corev1.Event {
 	s.t.Helper()
-	list, err := kubeapi.List[event](context.Background(), s.admin, kubeapi.Path(kubeapi.Core, namespace, "events"), nil)
+	list, err := kubeapi.List[corev1.Event](context.Background(), s.admin, kubeapi.Path(kubeapi.Core, namespace, "events"), nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	of := slices.DeleteFunc(list, func(e event) bool {
+	of := slices.DeleteFunc(list, func(e corev1.Event) bool {
 		return e.InvolvedObject.Name != podName || e.Source.Component != component
 	})
-	slices.SortFunc(of, func(a, b event) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
+	slices.SortFunc(of, func(a, b corev1.Event) int { return strings.Compare(a.Name, b.Name) })
 	return of
 }
 
 // event waits for one of that reason.
-func (s *stand) event(podName, reason string) event {
+func (s *stand) event(podName, reason string) corev1.Event {
 	s.t.Helper()
-	var found event
+	var found corev1.Event
 	s.eventually("event "+reason+" of "+podName, func() bool {
 		for _, e := range s.events(podName) {
 			if e.Reason == reason {
