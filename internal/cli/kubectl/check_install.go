@@ -17,7 +17,7 @@ import (
 
 func (k *checker) daemonSet(ctx context.Context, name string) doctor.Result {
 	var set daemonSet
-	if err := k.c.get(ctx, api(apps, k.app.system, "daemonsets", name), &set); err != nil {
+	if err := k.c.Get(ctx, api(apps, k.app.system, "daemonsets", name), &set); err != nil {
 		return unread(err, "DaemonSet "+k.app.system+"/"+name)
 	}
 	s := set.Status
@@ -35,7 +35,7 @@ func (k *checker) daemonSet(ctx context.Context, name string) doctor.Result {
 
 func (k *checker) deployment(ctx context.Context, name string) doctor.Result {
 	var d deployment
-	if err := k.c.get(ctx, api(apps, k.app.system, "deployments", name), &d); err != nil {
+	if err := k.c.Get(ctx, api(apps, k.app.system, "deployments", name), &d); err != nil {
 		return unread(err, "Deployment "+k.app.system+"/"+name)
 	}
 	wanted := 1
@@ -67,7 +67,7 @@ func why(conditions []metav1.Condition) string {
 
 func (k *checker) class(ctx context.Context) doctor.Result {
 	var class runtimeClass
-	if err := k.c.get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class); err != nil {
+	if err := k.c.Get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class); err != nil {
 		return unread(err, "RuntimeClass "+RuntimeClass)
 	}
 	if class.Handler != RuntimeClass {
@@ -85,7 +85,7 @@ const expiresSoon = 7 * 24 * time.Hour
 // registration looks whether the API server can call the webhook.
 func (k *checker) registration(ctx context.Context) doctor.Result {
 	var registered webhookConfiguration
-	if err := k.c.get(ctx, api(admission, "", "mutatingwebhookconfigurations", webhookName), &registered); err != nil {
+	if err := k.c.Get(ctx, api(admission, "", "mutatingwebhookconfigurations", webhookName), &registered); err != nil {
 		return unread(err, "MutatingWebhookConfiguration "+webhookName)
 	}
 	if len(registered.Webhooks) == 0 {
@@ -101,7 +101,7 @@ func (k *checker) registration(ctx context.Context) doctor.Result {
 
 func (k *checker) entry(ctx context.Context, w *webhookEntry) doctor.Result {
 	if s := w.ClientConfig.Service; s != nil {
-		if err := k.c.get(ctx, core(s.Namespace, "services", s.Name), &object{}); err != nil {
+		if err := k.c.Get(ctx, core(s.Namespace, "services", s.Name), &object{}); err != nil {
 			return unread(err, "Service "+s.Namespace+"/"+s.Name+" of webhook "+w.Name)
 		}
 	}

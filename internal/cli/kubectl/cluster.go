@@ -4,125 +4,44 @@ package kubectl
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"path"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/kubeapi"
 )
 
 // requestTimeout bounds one request, so that an unreachable cluster is an error
 // and not a long wait.
 const requestTimeout = 30 * time.Second
 
-// pageSize is how many objects one answer has.
-const pageSize = 500
-
-// cluster speaks plain HTTP and JSON: of most objects a few fields are read,
-// and typed clients would double the program.
-type cluster struct{ client rest.Interface }
+// cluster is an API server.
+type cluster struct{ *kubeapi.Client }
 
 func newCluster(config *rest.Config) (*cluster, error) {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // for the server's errors
 	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = 50, 100
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	client, err := rest.UnversionedRESTClientFor(config)
+	config.Timeout = requestTimeout
+	client, err := kubeapi.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster: %w", err)
 	}
 	return &cluster{client}, nil
 }
 
-// raw returns what is at a path of the API.
-func (c *cluster) raw(ctx context.Context, at string, params map[string]string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	request := c.client.Get().AbsPath(at)
-	for name, value := range params {
-		request = request.Param(name, value)
-	}
-	return bodyOf(request.Do(ctx))
-}
-
-// bodyOf returns the body of a reply. Only [rest.Result.Error] holds the server's
-// message about a failure; Raw alone has only the code.
-func bodyOf(r rest.Result) ([]byte, error) {
-	if err := r.Error(); err != nil {
-		return nil, err
-	}
-	return r.Raw()
-}
-
-func (c *cluster) get(ctx context.Context, at string, into any) error {
-	body, err := c.raw(ctx, at, nil)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(body, into)
-}
-
-// ask creates a review, which the API server answers and does not keep.
-func (c *cluster) ask(ctx context.Context, at string, review any) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	body, err := json.Marshal(review)
-	if err != nil {
-		return err
-	}
-	got, err := bodyOf(c.client.Post().AbsPath(at).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx))
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(got, review)
-}
-
 // list returns all pages of a collection.
 func list[T any](ctx context.Context, c *cluster, at string, params map[string]string) ([]T, error) {
-	all, query := []T{}, map[string]string{"limit": fmt.Sprint(pageSize)}
-	for name, value := range params {
-		query[name] = value
-	}
-	for {
-		body, err := c.raw(ctx, at, query)
-		if err != nil {
-			return nil, err
-		}
-		var page struct {
-			Metadata metav1.ListMeta `json:"metadata"`
-			Items    []T             `json:"items"`
-		}
-		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, fmt.Errorf("%s: %w", at, err)
-		}
-		all = append(all, page.Items...)
-		if page.Metadata.Continue == "" {
-			return all, nil
-		}
-		query["continue"] = page.Metadata.Continue
-	}
+	return kubeapi.List[T](ctx, c.Client, at, params)
 }
 
 // core returns the path of a collection or object of the core group; an empty
 // namespace is all of them.
-func core(namespace string, parts ...string) string { return api("/api/v1", namespace, parts...) }
+func core(namespace string, parts ...string) string { return api(kubeapi.Core, namespace, parts...) }
 
-func api(group, namespace string, parts ...string) string {
-	if namespace != "" {
-		group = path.Join(group, "namespaces", namespace)
-	}
-	return path.Join(append([]string{group}, parts...)...)
-}
+// api is core for any group.
+var api = kubeapi.Path
 
 // Groups besides core.
 const (
@@ -152,7 +71,7 @@ func (c *cluster) configMap(ctx context.Context, namespace, name string) (map[st
 	var object struct {
 		Data map[string]string `json:"data"`
 	}
-	err := c.get(ctx, core(namespace, "configmaps", name), &object)
+	err := c.Get(ctx, core(namespace, "configmaps", name), &object)
 	return object.Data, err
 }
 
@@ -161,7 +80,7 @@ func (c *cluster) secret(ctx context.Context, namespace, name string) (map[strin
 	var object struct {
 		Data map[string][]byte `json:"data"`
 	}
-	if err := c.get(ctx, core(namespace, "secrets", name), &object); err != nil {
+	if err := c.Get(ctx, core(namespace, "secrets", name), &object); err != nil {
 		return nil, err
 	}
 	keys := make(map[string]string, len(object.Data))

@@ -3,7 +3,7 @@
 // Command reference writes docs/reference, and the schema of the Helm chart's
 // values, from the programs themselves:
 //
-//	go run ./internal/cli/reference FOLDER CHART
+//	go run ./test/reference FOLDER CHART
 package main
 
 import (
