@@ -21,7 +21,7 @@ import (
 func (a *App) planAdaptor(ctx context.Context, c *cluster) (*Plan, error) {
 	p := newPlan("cloud-api-adaptor", "migrate-cloud-api-adaptor.md")
 	var daemons object
-	if err := c.get(ctx, api(apps, a.system, "daemonsets", adaptorName), &daemons); err != nil {
+	if err := c.Get(ctx, api(apps, a.system, "daemonsets", adaptorName), &daemons); err != nil {
 		return nil, nothingOf("DaemonSet "+a.system+"/"+adaptorName+" (--system-namespace)", err)
 	}
 	if daemons.Metadata.Labels["app.kubernetes.io/part-of"] == "outrigger" {
@@ -165,11 +165,11 @@ const upstreamWebhook = "peer-pods-webhook-mutating-webhook-configuration"
 func (a *App) upstreamPrograms(ctx context.Context, c *cluster, p *Plan) {
 	for _, n := range upstreamNames {
 		namespace := cmp.Or(n[0], a.system)
-		if err := c.get(ctx, api(apps, namespace, "deployments", n[1]), &object{}); err == nil {
+		if err := c.Get(ctx, api(apps, namespace, "deployments", n[1]), &object{}); err == nil {
 			p.found("Deployment "+namespace+"/"+n[1], "goes with the old installation")
 		}
 	}
-	if err := c.get(ctx, api(admission, "", "mutatingwebhookconfigurations", upstreamWebhook), &object{}); err == nil {
+	if err := c.Get(ctx, api(admission, "", "mutatingwebhookconfigurations", upstreamWebhook), &object{}); err == nil {
 		p.found("MutatingWebhookConfiguration "+upstreamWebhook, "goes with the old installation; while it is there without its Deployment, pods are refused")
 	}
 }
@@ -177,7 +177,7 @@ func (a *App) upstreamPrograms(ctx context.Context, c *cluster, p *Plan) {
 // upstreamClass returns the Helm release that has made the RuntimeClass.
 func (a *App) upstreamClass(ctx context.Context, c *cluster, p *Plan) string {
 	var class object
-	err := c.get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class)
+	err := c.Get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class)
 	if err != nil {
 		p.found("RuntimeClass "+RuntimeClass, "not read: %v", err)
 		return ""

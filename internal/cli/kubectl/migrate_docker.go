@@ -66,7 +66,7 @@ func (a *App) planDocker(ctx context.Context, c *cluster) (*Plan, error) {
 // dockerObjects finds the objects of a kind, in a version that is served: the API server converts them all to it.
 func (p *Plan) dockerObjects(ctx context.Context, c *cluster, kind string, served bool) error {
 	var d definition
-	err := c.get(ctx, api(definitions, "", "customresourcedefinitions", kind+"."+capiInfrastructure), &d)
+	err := c.Get(ctx, api(definitions, "", "customresourcedefinitions", kind+"."+capiInfrastructure), &d)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -71,16 +71,16 @@ type clusterOperator struct {
 // planOperator plans to take the place of OpenShift's operator.
 func (a *App) planOperator(ctx context.Context, c *cluster) (*Plan, error) {
 	p := newPlan("cluster-cloud-controller-manager-operator", "ccm-operator-takeover.md")
-	if err := c.get(ctx, api(apps, cccmoNamespace, "deployments", cccmo), &object{}); err != nil {
+	if err := c.Get(ctx, api(apps, cccmoNamespace, "deployments", cccmo), &object{}); err != nil {
 		return nil, nothingOf("Deployment "+cccmoNamespace+"/"+cccmo, err)
 	}
 	p.found("Deployment "+cccmoNamespace+"/"+cccmo, "is replaced by ccm-operator")
 	var where infrastructure
-	if err := c.get(ctx, api(openshiftConfig, "", "infrastructures", "cluster"), &where); err != nil {
+	if err := c.Get(ctx, api(openshiftConfig, "", "infrastructures", "cluster"), &where); err != nil {
 		return nil, fmt.Errorf("read Infrastructure cluster: %w", err)
 	}
 	var version clusterVersion
-	if err := c.get(ctx, api(openshiftConfig, "", "clusterversions", "version"), &version); err != nil {
+	if err := c.Get(ctx, api(openshiftConfig, "", "clusterversions", "version"), &version); err != nil {
 		return nil, fmt.Errorf("read ClusterVersion version: %w", err)
 	}
 	bundle := where.bundle()
@@ -110,7 +110,7 @@ func (p *Plan) checkRelease(v *clusterVersion) {
 // operands finds what is taken over.
 func (p *Plan) operands(ctx context.Context, c *cluster) error {
 	var state clusterOperator
-	if err := c.get(ctx, api(openshiftConfig, "", "clusteroperators", ccmClusterOperand), &state); err != nil {
+	if err := c.Get(ctx, api(openshiftConfig, "", "clusteroperators", ccmClusterOperand), &state); err != nil {
 		return fmt.Errorf("read ClusterOperator %s: %w", ccmClusterOperand, err)
 	}
 	for _, wrong := range []metav1.Condition{{Type: "Available", Status: metav1.ConditionFalse}, {Type: "Degraded", Status: metav1.ConditionTrue}} {
