@@ -106,14 +106,14 @@ func TestExitStatus(t *testing.T) {
 		},
 		"one wants an idle machine": {
 			change: func(r *promises.Run) { set(r, "first-output", 7, 0.62) }, status: promises.StatusNotJudged,
-			list:     "≤ 5 s promised, 7.00 s measured, not judged: busy machine (others took 62 % of the processors); alone: ",
-			document: "| ≤ 5 s, idle machine | 7.00 s, not judged: busy machine",
+			list:     "≤ 3.5 s promised, 7.00 s measured, not judged: busy machine (others took 62 % of the processors); alone: ",
+			document: "| ≤ 3.5 s, idle machine | 7.00 s, not judged: busy machine",
 		},
 		"the machine was idle": {
 			change: func(r *promises.Run) { set(r, "first-output", 7, 0.05) }, status: promises.StatusNotKept,
-			list: "≤ 5 s promised, 7.00 s measured", document: "**7.00 s**",
+			list: "≤ 3.5 s promised, 7.00 s measured", document: "**7.00 s**",
 		},
-		"kept on a busy machine": {change: func(r *promises.Run) { set(r, "first-output", 4, 0.9) }, document: "| 4.00 s |"},
+		"kept on a busy machine": {change: func(r *promises.Run) { set(r, "first-output", 3, 0.9) }, document: "| 3.00 s |"},
 		"one broken and one not judged": {
 			change: func(r *promises.Run) { set(r, "first-output", 7, 0.62); set(r, "relay-added", 109, 0) }, status: promises.StatusNotKept,
 			list: "109 µs measured", document: "not judged",

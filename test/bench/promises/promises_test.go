@@ -95,7 +95,7 @@ func TestDifferencesAreSeen(t *testing.T) {
 		"a benchmark without a promise":         {"`test/bench` size", "`test/bench` size, weight", nil, "no promise is held by `test/bench` weight"},
 		"another package":                       {"`internal/peerpods/webhook` BenchmarkCall", "`internal/web` BenchmarkCall", nil, "0 rows that name `internal/peerpods/webhook` BenchmarkCall"},
 		"another section":                       {"## Speed and size", "## Speed", nil, `section "Speed and size" has 0 rows`},
-		"no words of idleness":                  {"first output: ≤ 5 s on an idle machine", "first output: ≤ 5 s", nil, "a promise of it wants that: true"},
+		"no words of idleness":                  {"first output: ≤ 3.5 s on an idle machine", "first output: ≤ 3.5 s", nil, "a promise of it wants that: true"},
 		"words of idleness":                     {"idle, ≤ 150 KiB", "idle, on an idle machine ≤ 150 KiB", nil, "a promise of it wants that: false"},
 		"other words":                           {"none is made twice", "some are made twice", nil, `"none is made twice" is not in the row`},
 		"a promise less": {"", "", func(all []Promise) []Promise {
