@@ -10,7 +10,7 @@ import (
 // scenario is one case of the suite.
 type scenario struct {
 	name string
-	// vms is how many of its VMs run at a time.
+	// vms is how many of its VMs run at a time; 0 is as many as may.
 	vms int
 	// variant: another case has the same promise, or test/recovery and test/run, so that `make test` leaves it to
 	// `make test-all` and `make test-e2e`.

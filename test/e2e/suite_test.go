@@ -94,7 +94,7 @@ func TestE2E(t *testing.T) {
 			if !c.alone {
 				t.Parallel()
 			}
-			s.reserve(t, c.vms)
+			s.reserve(t, cmp.Or(c.vms, *maxVMs))
 			began := time.Now()
 			c.play(t, s)
 			t.Logf("took %s without its clean-up", time.Since(began).Round(100*time.Millisecond))
