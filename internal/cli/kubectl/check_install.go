@@ -16,12 +16,16 @@ import (
 )
 
 func (k *checker) daemonSet(ctx context.Context, name string) doctor.Result {
-	var set daemonSet
+	var set workload
 	if err := k.c.get(ctx, api(apps, k.app.system, "daemonsets", name), &set); err != nil {
 		return unread(err, "DaemonSet "+k.app.system+"/"+name)
 	}
-	s := set.Status
-	look := fmt.Sprintf("kubectl describe daemonset %s -n %s; kubectl logs daemonset/%s -n %s", name, k.app.system, name, k.app.system)
+	return ofDaemonSet(&set)
+}
+
+func ofDaemonSet(set *workload) doctor.Result {
+	s, name, namespace := set.Status, set.Metadata.Name, set.Metadata.Namespace
+	look := fmt.Sprintf("kubectl describe daemonset %s -n %s; kubectl logs daemonset/%s -n %s", name, namespace, name, namespace)
 	switch {
 	case s.DesiredNumberScheduled == 0:
 		return doctor.Fail(labelHint, "%s runs on no node: none has its node selector %v", name, set.Spec.Template.Spec.NodeSelector)
@@ -34,18 +38,19 @@ func (k *checker) daemonSet(ctx context.Context, name string) doctor.Result {
 }
 
 func (k *checker) deployment(ctx context.Context, name string) doctor.Result {
-	var d deployment
+	var d workload
 	if err := k.c.get(ctx, api(apps, k.app.system, "deployments", name), &d); err != nil {
 		return unread(err, "Deployment "+k.app.system+"/"+name)
 	}
-	wanted := 1
-	if d.Spec.Replicas != nil {
-		wanted = *d.Spec.Replicas
-	}
-	look := fmt.Sprintf("kubectl describe deployment %s -n %s; kubectl logs deployment/%s -n %s", name, k.app.system, name, k.app.system)
+	return ofDeployment(&d)
+}
+
+func ofDeployment(d *workload) doctor.Result {
+	name, namespace, wanted := d.Metadata.Name, d.Metadata.Namespace, d.replicas()
+	look := fmt.Sprintf("kubectl describe deployment %s -n %s; kubectl logs deployment/%s -n %s", name, namespace, name, namespace)
 	switch {
 	case wanted == 0:
-		return doctor.Fail(fmt.Sprintf("kubectl scale deployment %s -n %s --replicas=1", name, k.app.system), "%s is scaled to nothing", name)
+		return doctor.Fail(fmt.Sprintf("kubectl scale deployment %s -n %s --replicas=1", name, namespace), "%s is scaled to nothing", name)
 	case d.Status.ReadyReplicas == 0:
 		return doctor.Fail(look, "%s has no replica that is ready%s", name, why(d.Status.Conditions))
 	case d.Status.ReadyReplicas < wanted:

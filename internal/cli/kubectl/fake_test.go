@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -33,11 +34,17 @@ type fakeAPI struct {
 	objects map[string]any
 	// forbidden are paths that nobody may read.
 	forbidden map[string]bool
+	// missing are paths that the API server does not have.
+	missing map[string]bool
 	// denied are verb and resource of rights that nobody has.
 	denied map[string]bool
 	texts  map[string]string
-	dir    string
-	env    map[string]string
+	// watches is called when a watch begins, after its first answer; what it changes is announced.
+	watches func(path string)
+	mu      sync.Mutex // of what requests see
+	asked   []*http.Request
+	dir     string
+	env     map[string]string
 }
 
 func newFakeAPI(t *testing.T) *fakeAPI {
@@ -60,22 +67,47 @@ func (f *fakeAPI) put(path string, object any) { f.objects[path] = object }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Query().Get("watch") == "true" {
+		f.watch(w, r)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, r)
 	said, isText := f.texts[r.URL.Path]
 	object, there := f.objects[r.URL.Path]
 	switch {
 	case f.forbidden[r.URL.Path]:
 		f.refuse(w, 403, "Forbidden")
+	case f.missing[r.URL.Path]:
+		f.refuse(w, 404, "NotFound")
 	case r.Method == http.MethodPost:
 		f.review(w, r.Body)
 	case isText && r.URL.Query().Get("previous") != "true":
 		io.WriteString(w, said)
 	case there:
 		json.NewEncoder(w).Encode(object)
-	case slices.Contains([]string{"pods", "nodes", "events", "secrets", "peerpods", "daemonsets", "deployments", "mutatingwebhookconfigurations"}, filepath.Base(r.URL.Path)):
+	case slices.Contains([]string{"pods", "nodes", "events", "secrets", "peerpods", "daemonsets", "deployments", "mutatingwebhookconfigurations", "podvmpools", "cloudcontrollermanagers"}, filepath.Base(r.URL.Path)):
 		json.NewEncoder(w).Encode(o{"items": f.list(r)})
 	default:
 		f.refuse(w, 404, "NotFound")
 	}
+}
+
+// watch says twice that something is there, and holds the request.
+func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
+	event := func() {
+		io.WriteString(w, `{"type": "MODIFIED", "object": {}}`)
+		http.NewResponseController(w).Flush()
+	}
+	event()
+	if f.watches != nil {
+		f.mu.Lock()
+		f.watches(r.URL.Path)
+		f.mu.Unlock()
+		event()
+	}
+	<-r.Context().Done()
 }
 
 func (f *fakeAPI) refuse(w http.ResponseWriter, code int, reason string) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -30,6 +31,7 @@ func TestOnARealAPIServer(t *testing.T) {
 	u.result(before, "crd", doctor.OK)
 	u.result(before, "nodes", doctor.Error) // it has no kubelet
 	u.result(u.check(), "crd", doctor.Error)
+	t.Run("status", func(t *testing.T) { waitsForReal(t, cp, &real{t, cp.Kubeconfig}) })
 
 	cp.Kubectl(t, "apply", "-k", filepath.Join(stand.Root(), "deploy", "overlays", "qemu"))
 	cp.Kubectl(t, "wait", "--for=condition=Established", "crd/"+crdName)
@@ -50,6 +52,52 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 		nobody.result(nobody.check(), "rights", doctor.Warning)
 	})
+}
+
+// waitsForReal has status wait for a Deployment, while pods in VMs are not installed.
+func waitsForReal(t *testing.T, cp *realcluster.ControlPlane, u *real) {
+	if code, out, errs := u.run("status"); code != 1 || !strings.Contains(out, "nothing of Outrigger is installed") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	cp.Apply(t, `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "manager", "namespace": "default"},
+		"spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+		"spec": {"containers": [{"name": "manager", "image": "registry.example/capi-manager:v0.1.0"}]}}}}`)
+	type outcome struct {
+		code      int
+		out, errs string
+	}
+	waited := make(chan outcome, 1)
+	said := &firstWrite{done: make(chan struct{})}
+	go func() {
+		var out bytes.Buffer
+		code := (&App{Stdout: &out, Stderr: said, Getenv: os.Getenv, Now: time.Now}).Run([]string{"--kubeconfig", u.kubeconfig, "status", "--wait", "--timeout=1m"})
+		waited <- outcome{code, out.String(), said.text.String()}
+	}()
+	<-said.done // it has seen that it is not ready
+	cp.Kubectl(t, "wait", "--for=jsonpath={.status.replicas}=2", "deployment/manager", "--timeout=60s")
+	for _, pod := range strings.Fields(cp.Kubectl(t, "get", "pods", "-l", "a=b", "-o", "name")) { // there is no kubelet
+		cp.Kubectl(t, "patch", pod, "--subresource=status", "--type=merge", "-p", `{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`)
+	}
+	got := <-waited
+	t.Logf("%+v", got)
+	if got.code != 0 {
+		t.Errorf("exit code %d", got.code)
+	}
+	wants(t, got.errs, "waiting for capi-manager: ")
+	wants(t, got.out, "manager    Deployment  default    2/2    v0.1.0")
+	cp.Kubectl(t, "delete", "deployment", "manager")
+}
+
+// firstWrite tells of the first write.
+type firstWrite struct {
+	text bytes.Buffer
+	once sync.Once
+	done chan struct{}
+}
+
+func (f *firstWrite) Write(p []byte) (int, error) {
+	f.once.Do(func() { close(f.done) })
+	return f.text.Write(p)
 }
 
 // describeReal looks at a PeerPod as the API server keeps it.
