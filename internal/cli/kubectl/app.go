@@ -3,7 +3,7 @@
 // Package kubectl is the command line of kubectl-outrigger: what Outrigger does
 // in a cluster, as its users and operators see it with a kubeconfig. It is the
 // program outrigger under another name; kubectl finds it in PATH and runs it as
-// `kubectl outrigger`. It changes nothing in the cluster.
+// `kubectl outrigger`. It changes nothing in the cluster, except for the namespace of its connectivity test.
 package kubectl
 
 import (
@@ -55,6 +55,7 @@ type App struct {
 	kubeconfig, context, namespace, system string
 	all                                    bool // namespaces
 	as                                     rest.ImpersonationConfig
+	exec                                   exec // of tests
 }
 
 // Main runs the command line of this process and returns its exit code.
@@ -105,7 +106,7 @@ func (a *App) command() *cobra.Command {
 		Short: "See what Outrigger does in a cluster",
 		Long: `kubectl-outrigger shows pods and the VMs that they run in, finds what is wrong
 and says how to mend it. kubectl runs it as "kubectl outrigger". It changes
-nothing in the cluster.`,
+nothing in the cluster; only connectivity test makes a namespace, and removes it.`,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl outrigger"},
 		Version:      version.String(),
 		SilenceUsage: true, SilenceErrors: true,
@@ -122,7 +123,7 @@ nothing in the cluster.`,
 	flags.StringArrayVar(&a.as.Groups, "as-group", nil, "group to impersonate; may be given several times")
 	flags.StringVar(&a.as.UID, "as-uid", "", "UID to impersonate")
 	root.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	root.AddCommand(a.statusCommand(), a.versionCommand(), a.describeCommand(), a.topCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand())
+	root.AddCommand(a.statusCommand(), a.versionCommand(), a.connectivityCommand(), a.describeCommand(), a.topCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand())
 	return root
 }
 

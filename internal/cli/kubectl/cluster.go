@@ -28,7 +28,10 @@ const pageSize = 500
 
 // cluster speaks plain HTTP and JSON: of most objects a few fields are read,
 // and typed clients would double the program.
-type cluster struct{ client rest.Interface }
+type cluster struct {
+	client rest.Interface
+	config *rest.Config
+}
 
 func newCluster(config *rest.Config) (*cluster, error) {
 	scheme := runtime.NewScheme()
@@ -41,7 +44,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster: %w", err)
 	}
-	return &cluster{client}, nil
+	return &cluster{client, config}, nil
 }
 
 // raw returns what is at a path of the API.

@@ -41,6 +41,10 @@ type fakeAPI struct {
 	texts  map[string]string
 	// watches is called when a watch begins, after its first answer; what it changes is announced.
 	watches func(path string)
+	// created is called for each object that is created, before it is seen.
+	created func(resource, name string, object o)
+	removed []string
+	exec    exec
 	mu      sync.Mutex // of what requests see
 	asked   []*http.Request
 	dir     string
@@ -81,8 +85,15 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.refuse(w, 403, "Forbidden")
 	case f.missing[r.URL.Path]:
 		f.refuse(w, 404, "NotFound")
-	case r.Method == http.MethodPost:
+	case r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, authorization):
 		f.review(w, r.Body)
+	case r.Method == http.MethodPost:
+		f.create(r)
+		io.WriteString(w, "{}")
+	case r.Method == http.MethodDelete:
+		f.removed = append(f.removed, r.URL.Path)
+		maps.DeleteFunc(f.objects, func(path string, _ any) bool { return path == r.URL.Path || strings.HasPrefix(path, r.URL.Path+"/") })
+		io.WriteString(w, "{}")
 	case isText && r.URL.Query().Get("previous") != "true":
 		io.WriteString(w, said)
 	case there:
@@ -92,6 +103,20 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		f.refuse(w, 404, "NotFound")
 	}
+}
+
+// create keeps an object; created may complete it.
+func (f *fakeAPI) create(r *http.Request) {
+	var object o
+	if err := json.NewDecoder(r.Body).Decode(&object); err != nil {
+		f.t.Error(err)
+		return
+	}
+	name := object["metadata"].(o)["name"].(string)
+	if f.created != nil {
+		f.created(filepath.Base(r.URL.Path), name, object)
+	}
+	f.objects[r.URL.Path+"/"+name] = object
 }
 
 // watch says twice that something is there, and holds the request.
@@ -141,7 +166,7 @@ func (f *fakeAPI) review(w io.Writer, body io.Reader) {
 // run returns exit code, standard output and standard error.
 func (f *fakeAPI) run(args ...string) (int, string, string) {
 	var out, errs bytes.Buffer
-	a := &App{Stdout: &out, Stderr: &errs, Now: func() time.Time { return now }, Getenv: func(name string) string { return f.env[name] }}
+	a := &App{Stdout: &out, Stderr: &errs, exec: f.exec, Now: func() time.Time { return now }, Getenv: func(name string) string { return f.env[name] }}
 	code := a.Run(append([]string{"--kubeconfig", filepath.Join(f.dir, "kubeconfig")}, args...))
 	return code, out.String(), errs.String()
 }

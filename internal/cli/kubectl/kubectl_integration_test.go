@@ -15,10 +15,15 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/outrigger/outrigger/internal/cli/demoimage"
 	"github.com/outrigger/outrigger/internal/cli/doctor"
+	"github.com/outrigger/outrigger/provider/fake"
 	realcluster "github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
 )
+
+func TestMain(m *testing.M) { testns.Main(m) }
 
 // TestOnARealAPIServer: an installation without nodes, from before it is made.
 func TestOnARealAPIServer(t *testing.T) {
@@ -88,7 +93,7 @@ func waitsForReal(t *testing.T, cp *realcluster.ControlPlane, u *real) {
 	cp.Kubectl(t, "delete", "deployment", "manager")
 }
 
-// firstWrite tells of the first write.
+// firstWrite closes done at the first write.
 type firstWrite struct {
 	text bytes.Buffer
 	once sync.Once
@@ -98,6 +103,42 @@ type firstWrite struct {
 func (f *firstWrite) Write(p []byte) (int, error) {
 	f.once.Do(func() { close(f.done) })
 	return f.text.Write(p)
+}
+
+// TestConnectivityOnACluster: all ways between pods whose VMs are guests of a cloud. The node's network plugin is
+// a bridge, which enforces no policies and has no IPv6.
+func TestConnectivityOnACluster(t *testing.T) {
+	testns.RequireRoot(t)
+	cp := realcluster.StartControlPlane(t, realcluster.ControlPlaneOptions{})
+	registry := &realcluster.Registry{}
+	registry.Start(t, cp)
+	node := realcluster.StartNode(t, cp, realcluster.OutriggerNode(t, realcluster.NodeOptions{Mirrors: map[string]string{registry.Host: registry.URL()}}))
+	realcluster.Install(t, cp, node, realcluster.StartCloud(t, fake.Options{}).Outrigger(realcluster.OutriggerOptions{}))
+	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"agent-relay": stand.Binary(t, "agent-relay")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &real{t, cp.Kubeconfig}
+	code, out, errs := u.run("connectivity", "test", "-o", "json", "--image", registry.Push(t, "relay:1", image), "--outside", registry.Host, "--skip", "policy")
+	var checks []NetCheck
+	if err := json.Unmarshal([]byte(out), &checks); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range checks {
+		want := passed
+		if strings.Contains(c.Name, "IPv6") || strings.Contains(c.Detail, "--skip") {
+			want = skipped
+		}
+		if c.Outcome != want {
+			t.Errorf("%+v, want %s", c, want)
+		}
+	}
+	if code != 0 || errs != "" || len(checks) != 16 {
+		t.Errorf("exit code %d, %d checks: %s", code, len(checks), errs)
+	}
+	if left := cp.Kubectl(t, "get", "namespaces,peerpods", "-A", "-o", "name"); strings.Contains(left, "connectivity") || strings.Contains(left, "peerpod") {
+		t.Errorf("left: %s", left)
+	}
 }
 
 // describeReal looks at a PeerPod as the API server keeps it.

@@ -45,9 +45,13 @@ type pod struct {
 		NodeName         string `json:"nodeName"`
 	} `json:"spec"`
 	Status struct {
-		Phase                 string             `json:"phase"`
-		Reason                string             `json:"reason"`
-		Message               string             `json:"message"`
+		Phase   string `json:"phase"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+		PodIP   string `json:"podIP"`
+		PodIPs  []struct {
+			IP string `json:"ip"`
+		} `json:"podIPs"`
 		Conditions            []metav1.Condition `json:"conditions"`
 		InitContainerStatuses []containerStatus  `json:"initContainerStatuses"`
 		ContainerStatuses     []containerStatus  `json:"containerStatuses"`
@@ -120,9 +124,8 @@ type workload struct {
 		} `json:"updateStrategy"`
 		Template struct {
 			Spec struct {
-				NodeSelector     map[string]string `json:"nodeSelector"`
-				ImagePullSecrets []named           `json:"imagePullSecrets"`
-				Containers       []struct {
+				NodeSelector map[string]string `json:"nodeSelector"`
+				Containers   []struct {
 					Name  string `json:"name"`
 					Image string `json:"image"`
 				} `json:"containers"`

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// watchAgain is how long after its end a watch is begun anew.
+// watchAgain is how long after its end a watch begins again.
 const watchAgain = time.Second
 
 // changes returns a channel that is readable after objects of one of the collections have changed, and once each

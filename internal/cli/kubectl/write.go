@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/remotecommand"
+)
+
+const (
+	probeContainer = "probe"
+	// maxSaid bounds what is kept of a command's output, in bytes.
+	maxSaid = 16 << 10
+)
+
+// create makes an object. One that is there is left as it is.
+func (c *cluster) create(ctx context.Context, at string, object any) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	err = c.client.Post().AbsPath(at).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// remove begins the removal of an object; one that is gone is a success.
+func (c *cluster) remove(ctx context.Context, at string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := c.client.Delete().AbsPath(at).Do(ctx).Error(); !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// exec runs a command in a pod, and returns what it has written. The error of one that fails is its error output.
+type exec func(ctx context.Context, namespace, pod string, command []string) (string, error)
+
+func (a *App) execIn(c *cluster) exec {
+	if a.exec != nil {
+		return a.exec
+	}
+	return c.exec
+}
+
+func (c *cluster) exec(ctx context.Context, namespace, pod string, command []string) (string, error) {
+	request := c.client.Get().AbsPath(core(namespace, "pods", pod, "exec")).
+		Param("container", probeContainer).Param("stdout", "true").Param("stderr", "true")
+	for _, word := range command {
+		request = request.Param("command", word)
+	}
+	executor, err := remotecommand.NewWebSocketExecutor(c.config, "GET", request.URL().String())
+	if err != nil {
+		return "", fmt.Errorf("run a command in pod %s: %w", pod, err)
+	}
+	var out, errs limited
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
+	if text := strings.TrimSpace(errs.String()); err != nil && text != "" {
+		return "", errors.New(text)
+	}
+	return out.String(), err
+}
+
+// limited keeps the beginning of what is written.
+type limited struct{ bytes.Buffer }
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.Buffer.Write(p[:min(len(p), maxSaid-l.Len())])
+	return len(p), nil
+}
