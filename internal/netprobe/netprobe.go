@@ -128,56 +128,56 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
-func connect(ctx context.Context, address string) (peer string, err error) {
-	err = insist(ctx, func(ctx context.Context) error {
-		conn, err := dial(ctx, address)
-		if err == nil {
-			peer = conn.RemoteAddr().String()
-			conn.Close()
-		}
+// once opens a connection, and wants text back, if there is any.
+func once(ctx context.Context, address, text string) error {
+	conn, err := dial(ctx, address)
+	if err != nil {
 		return err
-	})
-	return peer, err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(oneTry))
+	got := make([]byte, len(text))
+	if _, err := io.WriteString(conn, text); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, got); err != nil {
+		return fmt.Errorf("%s accepted the connection and returned nothing: %w", address, err)
+	}
+	if string(got) != text {
+		return fmt.Errorf("%s returned other bytes than it was sent", address)
+	}
+	return nil
 }
 
-func echo(ctx context.Context, address string) (said string, err error) {
-	const text = "is anybody there?"
+func connect(ctx context.Context, address string) (string, error) {
+	return exchange(ctx, address, "")
+}
+
+func echo(ctx context.Context, address string) (string, error) {
+	return exchange(ctx, address, "is anybody there?")
+}
+
+func exchange(ctx context.Context, address, text string) (said string, err error) {
 	err = insist(ctx, func(ctx context.Context) error {
 		began := time.Now()
-		conn, err := dial(ctx, address)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		conn.SetDeadline(began.Add(oneTry))
-		got := make([]byte, len(text))
-		if _, err := io.WriteString(conn, text); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(conn, got); err != nil {
-			return fmt.Errorf("%s accepted the connection and returned nothing: %w", address, err)
-		}
-		if string(got) != text {
-			return fmt.Errorf("%s returned other bytes than it was sent", address)
-		}
+		err := once(ctx, address, text)
 		said = fmt.Sprintf("%s in %.1f ms", address, float64(time.Since(began).Microseconds())/1000)
-		return nil
+		return err
 	})
 	return said, err
 }
 
 func refused(all context.Context, address string) (said string, err error) {
 	err = insist(all, func(ctx context.Context) error {
-		conn, err := dial(ctx, address)
-		if err != nil && all.Err() != nil {
+		switch err := once(ctx, address, ""); {
+		case err == nil:
+			return fmt.Errorf("%s can still be reached", address)
+		case all.Err() != nil:
 			return fmt.Errorf("%s could be reached all the time", address) // the last try was cut short
-		}
-		if err != nil {
+		default:
 			said = err.Error()
 			return nil
 		}
-		conn.Close()
-		return fmt.Errorf("%s can still be reached", address)
 	})
 	return said, err
 }

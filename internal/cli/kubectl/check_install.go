@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,48 +16,13 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 )
 
-func (k *checker) daemonSet(ctx context.Context, name string) doctor.Result {
-	var set workload
-	if err := k.c.get(ctx, api(apps, k.app.system, "daemonsets", name), &set); err != nil {
-		return unread(err, "DaemonSet "+k.app.system+"/"+name)
+func (k *checker) workload(ctx context.Context, kind, name string) doctor.Result {
+	var w workload
+	if err := k.c.get(ctx, api(apps, k.app.system, strings.ToLower(kind)+"s", name), &w); err != nil {
+		return unread(err, kind+" "+k.app.system+"/"+name)
 	}
-	return ofDaemonSet(&set)
-}
-
-func ofDaemonSet(set *workload) doctor.Result {
-	s, name, namespace := set.Status, set.Metadata.Name, set.Metadata.Namespace
-	look := fmt.Sprintf("kubectl describe daemonset %s -n %s; kubectl logs daemonset/%s -n %s", name, namespace, name, namespace)
-	switch {
-	case s.DesiredNumberScheduled == 0:
-		return doctor.Fail(labelHint, "%s runs on no node: none has its node selector %v", name, set.Spec.Template.Spec.NodeSelector)
-	case s.NumberReady == 0:
-		return doctor.Fail(look, "%s is ready on none of %d nodes", name, s.DesiredNumberScheduled)
-	case s.NumberReady < s.DesiredNumberScheduled:
-		return doctor.Warn(look, "%s is ready on %d of %d nodes", name, s.NumberReady, s.DesiredNumberScheduled)
-	}
-	return doctor.Good("%s is ready on %d nodes", name, s.NumberReady)
-}
-
-func (k *checker) deployment(ctx context.Context, name string) doctor.Result {
-	var d workload
-	if err := k.c.get(ctx, api(apps, k.app.system, "deployments", name), &d); err != nil {
-		return unread(err, "Deployment "+k.app.system+"/"+name)
-	}
-	return ofDeployment(&d)
-}
-
-func ofDeployment(d *workload) doctor.Result {
-	name, namespace, wanted := d.Metadata.Name, d.Metadata.Namespace, d.replicas()
-	look := fmt.Sprintf("kubectl describe deployment %s -n %s; kubectl logs deployment/%s -n %s", name, namespace, name, namespace)
-	switch {
-	case wanted == 0:
-		return doctor.Fail(fmt.Sprintf("kubectl scale deployment %s -n %s --replicas=1", name, namespace), "%s is scaled to nothing", name)
-	case d.Status.ReadyReplicas == 0:
-		return doctor.Fail(look, "%s has no replica that is ready%s", name, why(d.Status.Conditions))
-	case d.Status.ReadyReplicas < wanted:
-		return doctor.Warn(look, "%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
-	}
-	return doctor.Good("%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
+	x := componentOf(kind, &w)
+	return x.readiness()
 }
 
 // why quotes the condition that says what keeps replicas away.

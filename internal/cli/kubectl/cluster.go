@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path"
 	"time"
 
@@ -75,19 +76,45 @@ func (c *cluster) get(ctx context.Context, at string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// ask creates a review, which the API server answers and does not keep.
-func (c *cluster) ask(ctx context.Context, at string, review any) error {
+// send makes a request with an object as its body, if there is one.
+func (c *cluster) send(ctx context.Context, verb, at string, object any) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	body, err := json.Marshal(review)
-	if err != nil {
-		return err
+	request := c.client.Verb(verb).AbsPath(at)
+	if object != nil {
+		body, err := json.Marshal(object)
+		if err != nil {
+			return nil, err
+		}
+		request = request.SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
 	}
-	got, err := bodyOf(c.client.Post().AbsPath(at).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx))
+	return bodyOf(request.Do(ctx))
+}
+
+// ask creates a review, which the API server answers and does not keep.
+func (c *cluster) ask(ctx context.Context, at string, review any) error {
+	got, err := c.send(ctx, http.MethodPost, at, review)
 	if err != nil {
 		return err
 	}
 	return json.Unmarshal(got, review)
+}
+
+// create makes an object. One that is there is left as it is.
+func (c *cluster) create(ctx context.Context, at string, object any) error {
+	_, err := c.send(ctx, http.MethodPost, at, object)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// remove begins the removal of an object; one that is gone is a success.
+func (c *cluster) remove(ctx context.Context, at string) error {
+	if _, err := c.send(ctx, http.MethodDelete, at, nil); !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
 }
 
 // list returns all pages of a collection.

@@ -29,6 +29,7 @@ type Component struct {
 	Ready   int    `json:"ready"`
 	Desired int    `json:"desired"`
 
+	updated  int
 	workload *workload
 }
 
@@ -76,17 +77,43 @@ func (a *App) componentsIn(ctx context.Context, c *cluster, namespace string) ([
 func (a *App) component(kind string, w *workload) (Component, bool) {
 	for _, container := range w.Spec.Template.Spec.Containers {
 		program, version := splitImage(container.Image)
-		if !slices.Contains(programs, program) && !(w.Metadata.Namespace == a.system && strings.HasPrefix(program, "provider-")) {
-			continue
+		if slices.Contains(programs, program) || w.Metadata.Namespace == a.system && strings.HasPrefix(program, "provider-") {
+			x := componentOf(kind, w)
+			x.Program, x.Image, x.Version = program, container.Image, version
+			return x, true
 		}
-		found := Component{Name: w.Metadata.Name, Kind: kind, Namespace: w.Metadata.Namespace, Program: program,
-			Image: container.Image, Version: version, Ready: w.Status.ReadyReplicas, Desired: w.replicas(), workload: w}
-		if kind == daemonSetKind {
-			found.Ready, found.Desired = w.Status.NumberReady, w.Status.DesiredNumberScheduled
-		}
-		return found, true
 	}
 	return Component{}, false
+}
+
+// componentOf returns a component without its program.
+func componentOf(kind string, w *workload) Component {
+	s := &w.Status
+	x := Component{Name: w.Metadata.Name, Kind: kind, Namespace: w.Metadata.Namespace, Ready: s.ReadyReplicas, Desired: 1, updated: s.UpdatedReplicas, workload: w}
+	switch {
+	case kind == daemonSetKind:
+		x.Ready, x.Desired, x.updated = s.NumberReady, s.DesiredNumberScheduled, s.UpdatedNumberScheduled
+	case w.Spec.Replicas != nil:
+		x.Desired = *w.Spec.Replicas
+	}
+	return x
+}
+
+// readiness returns whether all, some or none of it is ready.
+func (x *Component) readiness() doctor.Result {
+	at := fmt.Sprintf("%s/%s -n %s", strings.ToLower(x.Kind), x.Name, x.Namespace)
+	said := fmt.Sprintf("%d of %d of %s are ready%s", x.Ready, x.Desired, x.Name, why(x.workload.Status.Conditions))
+	switch {
+	case x.Desired == 0 && x.Kind == daemonSetKind:
+		return doctor.Fail(labelHint, "%s runs on no node: none has its node selector %v", x.Name, x.workload.Spec.Template.Spec.NodeSelector)
+	case x.Desired == 0:
+		return doctor.Fail("kubectl scale "+at+" --replicas=1", "%s is scaled to nothing", x.Name)
+	case x.Ready == 0:
+		return doctor.Fail("kubectl describe "+at+"; kubectl logs "+at, "%s", said)
+	case x.Ready < x.Desired:
+		return doctor.Warn("kubectl describe "+at+"; kubectl logs "+at, "%s", said)
+	}
+	return doctor.Good("%d of %d of %s are ready", x.Ready, x.Desired, x.Name)
 }
 
 // splitImage returns the last part of an image's name, and its tag, else its digest, shortened, else latest.
@@ -105,21 +132,15 @@ func splitImage(image string) (program, version string) {
 
 // verdict returns what is wrong with a component.
 func (x *Component) verdict() doctor.Result {
-	result := ofDeployment(x.workload)
-	updated := x.workload.Status.UpdatedReplicas
-	if x.Kind == daemonSetKind {
-		result, updated = ofDaemonSet(x.workload), x.workload.Status.UpdatedNumberScheduled
-	}
-	result.Name = x.Program
+	result, w := x.readiness(), x.workload
 	switch {
 	case result.Status != doctor.OK:
 		result.Status = doctor.Error // some that are ready are not all
-	case x.workload.Metadata.Generation > x.workload.Status.ObservedGeneration,
-		updated < x.Desired && x.workload.Spec.UpdateStrategy.Type != onDelete:
-		result = doctor.Fail(fmt.Sprintf("kubectl rollout status %s %s -n %s", strings.ToLower(x.Kind), x.Name, x.Namespace),
-			"%s is being rolled out: %d of %d are updated", x.Name, updated, x.Desired)
-	case updated < x.Desired:
-		result = doctor.Warn("drain these nodes one by one, and delete its pod there", "%s is of an earlier version on %d of %d nodes", x.Name, x.Desired-updated, x.Desired)
+	case w.Metadata.Generation > w.Status.ObservedGeneration, x.updated < x.Desired && w.Spec.UpdateStrategy.Type != onDelete:
+		return doctor.Fail(fmt.Sprintf("kubectl rollout status %s/%s -n %s", strings.ToLower(x.Kind), x.Name, x.Namespace),
+			"%s is being rolled out: %d of %d are updated", x.Name, x.updated, x.Desired)
+	case x.updated < x.Desired:
+		return doctor.Warn("drain these nodes one by one, and delete its pod there", "%s is of an earlier version on %d of %d nodes", x.Name, x.Desired-x.updated, x.Desired)
 	}
 	return result
 }

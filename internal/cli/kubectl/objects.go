@@ -146,14 +146,6 @@ type workload struct {
 // onDelete is the update strategy of what an update must not end, such as relays.
 const onDelete = "OnDelete"
 
-// replicas returns how many a Deployment is to have.
-func (w *workload) replicas() int {
-	if w.Spec.Replicas == nil {
-		return 1
-	}
-	return *w.Spec.Replicas
-}
-
 type runtimeClass struct {
 	Handler    string `json:"handler"`
 	Scheduling *struct {

@@ -85,13 +85,13 @@ func TestStatusFinds(t *testing.T) {
 		status       doctor.Status
 		detail, want string
 	}{
-		"half ready": {func(f *fakeAPI) { part(f, adaptor, "status")["numberReady"] = 1 }, "cloud-api-adaptor", doctor.Error, "1 of 2 nodes", "kubectl logs"},
+		"half ready": {func(f *fakeAPI) { part(f, adaptor, "status")["numberReady"] = 1 }, "cloud-api-adaptor", doctor.Error, "1 of 2 of", "kubectl logs"},
 		"a pod that crashes": {func(f *fakeAPI) {
 			part(f, adaptor, "status")["numberReady"] = 1
 			f.put(core(SystemNamespace, "pods", "adaptor-x"), o{"metadata": o{"name": "adaptor-x", "namespace": SystemNamespace}, "spec": o{"nodeName": "node7"},
 				"status": o{"phase": "Running", "containerStatuses": []any{o{"name": "main", "state": o{"waiting": o{"reason": "CrashLoopBackOff", "message": "back-off 5m"}}}}}})
 		}, "cloud-api-adaptor", doctor.Error, "node node7: CrashLoopBackOff: back-off 5m", "kubectl logs -n " + SystemNamespace + " adaptor-x"},
-		"rollout":        {func(f *fakeAPI) { part(f, adaptor, "status")["updatedNumberScheduled"] = 1 }, "cloud-api-adaptor", doctor.Error, "1 of 2 are updated", "rollout status daemonset"},
+		"rollout":        {func(f *fakeAPI) { part(f, adaptor, "status")["updatedNumberScheduled"] = 1 }, "cloud-api-adaptor", doctor.Error, "1 of 2 are updated", "rollout status daemonset/"},
 		"unseen rollout": {func(f *fakeAPI) { part(f, adaptor, "metadata")["generation"] = 2 }, "cloud-api-adaptor", doctor.Error, "is being rolled out", "rollout status"},
 		"old relay": {func(f *fakeAPI) {
 			relay := api(apps, SystemNamespace, "daemonsets", relayName)
@@ -180,7 +180,7 @@ func TestStatusWaits(t *testing.T) {
 		t.Errorf("never ready: exit code %d", code)
 	}
 	wants(t, out, "0/2", "FAIL  cloud-api-adaptor")
-	if strings.Count(errs, "waiting for cloud-api-adaptor: cloud-api-adaptor-daemonset is ready on none of 2 nodes\n") != 1 {
+	if strings.Count(errs, "waiting for cloud-api-adaptor: 0 of 2 of cloud-api-adaptor-daemonset are ready\n") != 1 {
 		t.Errorf("said: %q", errs)
 	}
 }

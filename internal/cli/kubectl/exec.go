@@ -5,13 +5,10 @@ package kubectl
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/remotecommand"
 )
 
@@ -20,31 +17,6 @@ const (
 	// maxSaid bounds what is kept of a command's output, in bytes.
 	maxSaid = 16 << 10
 )
-
-// create makes an object. One that is there is left as it is.
-func (c *cluster) create(ctx context.Context, at string, object any) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	body, err := json.Marshal(object)
-	if err != nil {
-		return err
-	}
-	err = c.client.Post().AbsPath(at).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
-}
-
-// remove begins the removal of an object; one that is gone is a success.
-func (c *cluster) remove(ctx context.Context, at string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	if err := c.client.Delete().AbsPath(at).Do(ctx).Error(); !apierrors.IsNotFound(err) {
-		return err
-	}
-	return nil
-}
 
 // exec runs a command in a pod, and returns what it has written. The error of one that fails is its error output.
 type exec func(ctx context.Context, namespace, pod string, command []string) (string, error)
