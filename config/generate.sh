@@ -14,7 +14,7 @@ spdx='SPDX-License-Identifier: Apache-2.0'
 header=$(mktemp)
 trap 'rm -f "$header"' EXIT
 echo "// $spdx" >"$header"
-go run -trimpath ./api/infrastructure/kinds "$out"
+go -C tools run -trimpath ./kinds "$(realpath "$out")"
 for version in v1beta2 v1beta1; do
   "$generator" object:headerFile="$header" paths=./api/infrastructure/$version output:object:dir="$out/api/infrastructure/$version"
 done

@@ -37,7 +37,7 @@ sed -i "1i # $spdx" "$out"/deploy/base/crd/confidentialcontainers.org_*.yaml \
   "$out/deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml"
 
 # -trimpath as `make build` has it, so that the clouds' SDKs are compiled once.
-CGO_ENABLED=0 go run -trimpath ./internal/cli/reference "$out/docs/reference" "$out/deploy/chart"
+CGO_ENABLED=0 go run -trimpath ./test/reference "$out/docs/reference" "$out/deploy/chart"
 mkdir -p "$out/deploy/chart/generated"
 cp "$out"/deploy/base/crd/confidentialcontainers.org_*.yaml deploy/components/monitoring/{rules.yaml,outrigger-{pods,pools,nodes}.json} \
   "$out/deploy/chart/generated/"

@@ -171,3 +171,8 @@ func explain(err error) string {
 	}
 	return text
 }
+
+// Command returns the whole command line, for docs/reference.
+func Command() *cobra.Command {
+	return (&App{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}).command()
+}

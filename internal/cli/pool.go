@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/commandline"
@@ -213,7 +214,7 @@ keeps the VMs that wait and removes those that were on their way.`,
 				if p.MemoryMiB > 0 {
 					memory = fmt.Sprintf("%dMiB", p.MemoryMiB)
 				}
-				fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", p.Name, p.Provider, p.Ready, p.Starting, p.Size, p.Hits, cpus, memory, humanAge(time.Since(p.Created)))
+				fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", p.Name, p.Provider, p.Ready, p.Starting, p.Size, p.Hits, cpus, memory, duration.HumanDuration(time.Since(p.Created)))
 				if p.Error != "" {
 					fmt.Fprintf(a.Stderr, "outrigger: pool %s: %s\n", p.Name, p.Error)
 				}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
@@ -190,7 +191,7 @@ func (a *App) printPods(pods []listedPod, wide bool, now time.Time) error {
 		if p.ExitCode != nil {
 			status = fmt.Sprintf("exited (%d)", *p.ExitCode)
 		}
-		fmt.Fprintf(w, "%s\t%.12s\t%s\t%s\t%s", p.Name, p.ID, cmp.Or(p.Image, "-"), status, humanAge(now.Sub(p.Created)))
+		fmt.Fprintf(w, "%s\t%.12s\t%s\t%s\t%s", p.Name, p.ID, cmp.Or(p.Image, "-"), status, duration.HumanDuration(now.Sub(p.Created)))
 		if wide {
 			for _, column := range []string{strings.Join(p.IPs, ","), p.Provider, p.Instance, strings.Join(p.VM, ","), strings.Join(p.Command, " ")} {
 				fmt.Fprint(w, "\t", cmp.Or(column, "-"))
@@ -199,20 +200,6 @@ func (a *App) printPods(pods []listedPod, wide bool, now time.Time) error {
 		fmt.Fprintln(w)
 	}
 	return w.Flush()
-}
-
-func humanAge(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "0s"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
 // podNames completes names of pods.

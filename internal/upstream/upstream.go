@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream has the settings of Confidential Containers' cloud-api-adaptor, v0.8 to v0.22, and what
-// each is here. The tables are data, from which come the adaptor's warnings, what the chart takes, and
-// docs/reference/upstream.md.
+// Package upstream has the settings of Confidential Containers' cloud-api-adaptor, v0.8 to v0.22, and the fields of
+// Cluster API's Docker provider, up to v1.14, and what each is here. The tables are data, from which come the adaptor's
+// warnings, what the chart takes, the plan of `kubectl outrigger migrate`, and pages of docs/reference.
 package upstream
 
 import (
@@ -17,6 +17,9 @@ var keysTable string
 
 //go:embed values.csv
 var valuesTable string
+
+//go:embed docker.csv
+var dockerTable string
 
 // What became of a setting, where it is not the name of another one.
 const (
@@ -78,6 +81,22 @@ func Values() []Value {
 	var all []Value
 	for _, r := range rows(valuesTable) {
 		all = append(all, Value{Path: r[0], Default: r[1], Becomes: r[2], Advice: r[3]})
+	}
+	return all
+}
+
+// Field is a field of the kinds of Cluster API's Docker provider, the same in its versions v1beta1 and v1beta2.
+type Field struct {
+	Kind, Path string
+	// Becomes is Same or None.
+	Becomes, Advice string
+}
+
+// DockerFields returns the fields of DockerCluster, DockerMachine and DockerMachinePool, and of their templates.
+func DockerFields() []Field {
+	var all []Field
+	for _, r := range rows(dockerTable) {
+		all = append(all, Field{Kind: r[0], Path: r[1], Becomes: r[2], Advice: r[3]})
 	}
 	return all
 }

@@ -3,6 +3,7 @@
 package upstream
 
 import (
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,6 +34,21 @@ func TestTables(t *testing.T) {
 	for _, v := range Values() {
 		if v.Path == "" || v.Becomes == "" || (v.Becomes == None || v.Becomes == Refused) && v.Advice == "" {
 			t.Errorf("%+v", v)
+		}
+	}
+}
+
+// TestDockerFields: what the table says of a field is so in the definitions.
+func TestDockerFields(t *testing.T) {
+	for _, f := range DockerFields() {
+		data, err := os.ReadFile("../../config/crd/bases/infrastructure.cluster.x-k8s.io_" + strings.ToLower(f.Kind) + "s.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := f.Path[strings.LastIndex(f.Path, ".")+1:]
+		// In both versions, so at least twice.
+		if there := strings.Count(string(data), " "+last+":\n") >= 2; there != (f.Becomes == Same) {
+			t.Errorf("%s %s: in the definition %v, in the table %s", f.Kind, f.Path, there, f.Becomes)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package azure
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"regexp"
@@ -165,27 +166,12 @@ func (p *Provider) verifyQuota(ctx context.Context, size vmSize) error {
 	return errors.Join(append(errs, about("region", err))...)
 }
 
+//go:embed actions.txt
+var actionList string
+
 // groupActions are what the provider may do in the resource group; the role in
 // docs/providers/azure.md has the same, from the calls that tests have seen.
-var groupActions = []string{
-	"Microsoft.Compute/disks/delete",
-	"Microsoft.Compute/disks/read",
-	"Microsoft.Compute/disks/write",
-	"Microsoft.Compute/virtualMachines/deallocate/action",
-	"Microsoft.Compute/virtualMachines/delete",
-	"Microsoft.Compute/virtualMachines/read",
-	"Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action",
-	"Microsoft.Compute/virtualMachines/start/action",
-	"Microsoft.Compute/virtualMachines/write",
-	"Microsoft.Network/networkInterfaces/delete",
-	"Microsoft.Network/networkInterfaces/join/action",
-	"Microsoft.Network/networkInterfaces/read",
-	"Microsoft.Network/networkInterfaces/write",
-	"Microsoft.Network/publicIPAddresses/delete",
-	"Microsoft.Network/publicIPAddresses/join/action",
-	"Microsoft.Network/publicIPAddresses/read",
-	"Microsoft.Network/publicIPAddresses/write",
-}
+var groupActions = strings.Fields(actionList)
 
 const (
 	joinSubnet = "Microsoft.Network/virtualNetworks/subnets/join/action"

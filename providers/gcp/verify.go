@@ -4,6 +4,7 @@ package gcp
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -202,37 +203,15 @@ func (p *Provider) verifyRegion(ctx context.Context, region string) error {
 	return errors.Join(errs...)
 }
 
-// permissions returns what the credentials must be allowed with this
-// configuration. Which call needs which is on Google's page of each method
-// ("IAM Permissions").
+// permissionList is what the credentials must be allowed with any configuration. Which call needs
+// which is on Google's page of each method ("IAM Permissions").
+//
+//go:embed permissions.txt
+var permissionList string
+
+// permissions returns what the credentials must be allowed with this configuration.
 func (p *Provider) permissions() []string {
-	list := []string{
-		"compute.diskTypes.get",
-		"compute.disks.create",
-		"compute.disks.delete",
-		"compute.disks.list",
-		"compute.disks.setLabels",
-		"compute.images.get",
-		"compute.images.useReadOnly",
-		"compute.instances.create",
-		"compute.instances.delete",
-		"compute.instances.get",
-		"compute.instances.getSerialPortOutput",
-		"compute.instances.list",
-		"compute.instances.setLabels",
-		"compute.instances.setMetadata",
-		"compute.instances.start",
-		"compute.instances.stop",
-		"compute.machineTypes.list",
-		"compute.networks.get",
-		"compute.networks.use",
-		"compute.regions.get",
-		"compute.subnetworks.get",
-		"compute.subnetworks.use",
-		"compute.zoneOperations.get",
-		"compute.zoneOperations.list",
-		"compute.zones.get",
-	}
+	list := strings.Fields(permissionList)
 	if p.cfg.UsePublicIP || p.cfg.SecondaryNetwork != "" {
 		list = append(list, "compute.subnetworks.useExternalIp")
 	}

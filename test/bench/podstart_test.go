@@ -134,13 +134,21 @@ func command(t *testing.T, root string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// output returns what a command prints.
+func output(t *testing.T, root string, args ...string) []byte {
+	cmd := command(t, root, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("outrigger %v: %v\n%s", args, err, stderr.String())
+	}
+	return out
+}
+
 // asks returns what a command prints that has the pool's folder.
 func (w *way) asks(t *testing.T, args ...string) string {
-	out, err := command(t, w.pool, args...).Output()
-	if err != nil {
-		t.Fatalf("outrigger %v: %v", args, err)
-	}
-	return string(out)
+	return string(output(t, w.pool, args...))
 }
 
 // folder returns that of a run: a new one, or that of the pool once its VM waits.
@@ -181,24 +189,17 @@ func (w *way) run(t *testing.T) (first, whole time.Duration) {
 // split adds the stages of one more start.
 func (w *way) split(t *testing.T) {
 	root := w.folder(t)
-	output := func(args ...string) []byte {
-		out, err := command(t, root, args...).Output()
-		if err != nil {
-			t.Fatalf("outrigger %v: %v", args, err)
-		}
-		return out
-	}
-	output(slices.Concat([]string{"run", "--quiet", "--detach", "--name", "web"}, w.flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "sleep", "infinity"})...)
+	output(t, root, slices.Concat([]string{"run", "--quiet", "--detach", "--name", "web"}, w.flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "sleep", "infinity"})...)
 	var got struct {
 		Steps []struct {
 			Name                                string
 			StartMilliseconds, TookMilliseconds float64
 		}
 	}
-	if err := json.Unmarshal(output("timeline", "web", "-o", "json"), &got); err != nil {
+	if err := json.Unmarshal(output(t, root, "timeline", "web", "-o", "json"), &got); err != nil {
 		t.Fatal(err)
 	}
-	output("rm", "-f", "web")
+	output(t, root, "rm", "-f", "web")
 	last := 0.0
 	for i := range w.stages {
 		s := &w.stages[i]

@@ -138,7 +138,7 @@ func (b *bundle) addList(ctx context.Context, name, at string, keep func(map[str
 
 func (b *bundle) addObject(ctx context.Context, name, at string) {
 	var o map[string]any
-	if err := b.c.get(ctx, at, &o); err != nil {
+	if err := b.c.Get(ctx, at, &o); err != nil {
 		b.lacks(name, err)
 		return
 	}
@@ -205,7 +205,7 @@ func (b *bundle) addLog(ctx context.Context, pod, container string) {
 		if previous == "true" {
 			name = path.Join("logs", pod, container+".previous.log")
 		}
-		output, err := b.c.raw(ctx, at, map[string]string{"container": container, "tailLines": logLines, "limitBytes": logBytes, "timestamps": "true", "previous": previous})
+		output, err := b.c.Raw(ctx, at, map[string]string{"container": container, "tailLines": logLines, "limitBytes": logBytes, "timestamps": "true", "previous": previous})
 		switch {
 		case err == nil:
 			b.add(name, output)

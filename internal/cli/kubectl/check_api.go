@@ -22,7 +22,7 @@ const oldest = 30
 
 func (k *checker) server(ctx context.Context) doctor.Result {
 	var v struct{ Major, Minor, GitVersion string }
-	if err := k.c.get(ctx, "/version", &v); err != nil {
+	if err := k.c.Get(ctx, "/version", &v); err != nil {
 		return doctor.Fail("see --kubeconfig and --context, and that the cluster can be reached from here", "the API server does not answer: %v", err)
 	}
 	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+"))
@@ -35,7 +35,7 @@ func (k *checker) server(ctx context.Context) doctor.Result {
 // read returns the definition of PeerPods.
 func (k *checker) read(ctx context.Context) (definition, error) {
 	var d definition
-	return d, k.c.get(ctx, api(definitions, "", "customresourcedefinitions", crdName), &d)
+	return d, k.c.Get(ctx, api(definitions, "", "customresourcedefinitions", crdName), &d)
 }
 
 func (k *checker) definition(ctx context.Context) doctor.Result {
@@ -90,7 +90,7 @@ func (k *checker) olderDefinition(ctx context.Context) doctor.Result {
 
 func (k *checker) olderClass(ctx context.Context) doctor.Result {
 	var class runtimeClass
-	err := k.c.get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class)
+	err := k.c.Get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class)
 	switch {
 	case apierrors.IsNotFound(err):
 		return doctor.Good("%s is not there yet", RuntimeClass)

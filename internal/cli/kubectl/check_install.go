@@ -18,7 +18,7 @@ import (
 
 func (k *checker) workload(ctx context.Context, kind, name string) doctor.Result {
 	var w workload
-	if err := k.c.get(ctx, api(apps, k.app.system, strings.ToLower(kind)+"s", name), &w); err != nil {
+	if err := k.c.Get(ctx, api(apps, k.app.system, strings.ToLower(kind)+"s", name), &w); err != nil {
 		return unread(err, kind+" "+k.app.system+"/"+name)
 	}
 	x := componentOf(kind, &w)
@@ -38,7 +38,7 @@ func why(conditions []metav1.Condition) string {
 
 func (k *checker) class(ctx context.Context) doctor.Result {
 	var class runtimeClass
-	if err := k.c.get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class); err != nil {
+	if err := k.c.Get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class); err != nil {
 		return unread(err, "RuntimeClass "+RuntimeClass)
 	}
 	if class.Handler != RuntimeClass {
@@ -56,7 +56,7 @@ const expiresSoon = 7 * 24 * time.Hour
 // registration looks whether the API server can call the webhook.
 func (k *checker) registration(ctx context.Context) doctor.Result {
 	var registered webhookConfiguration
-	if err := k.c.get(ctx, api(admission, "", "mutatingwebhookconfigurations", webhookName), &registered); err != nil {
+	if err := k.c.Get(ctx, api(admission, "", "mutatingwebhookconfigurations", webhookName), &registered); err != nil {
 		return unread(err, "MutatingWebhookConfiguration "+webhookName)
 	}
 	if len(registered.Webhooks) == 0 {
@@ -72,7 +72,7 @@ func (k *checker) registration(ctx context.Context) doctor.Result {
 
 func (k *checker) entry(ctx context.Context, w *webhookEntry) doctor.Result {
 	if s := w.ClientConfig.Service; s != nil {
-		if err := k.c.get(ctx, core(s.Namespace, "services", s.Name), &object{}); err != nil {
+		if err := k.c.Get(ctx, core(s.Namespace, "services", s.Name), &object{}); err != nil {
 			return unread(err, "Service "+s.Namespace+"/"+s.Name+" of webhook "+w.Name)
 		}
 	}

@@ -52,7 +52,7 @@ func (k *checker) missing(ctx context.Context, user string, rights []right) ([]s
 			ask.Spec.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + k.app.system, "system:authenticated"}
 		}
 		ask.Spec.ResourceAttributes = r
-		if err := k.c.ask(ctx, api(authorization, "", strings.ToLower(ask.Kind)+"s"), &ask); err != nil {
+		if err := k.c.Create(ctx, api(authorization, "", strings.ToLower(ask.Kind)+"s"), &ask, &ask); err != nil {
 			return nil, err
 		}
 		if !ask.Status.Allowed {

@@ -4,114 +4,47 @@ package kubectl
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"path"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/kubeapi"
 )
 
 // requestTimeout bounds one request, so that an unreachable cluster is an error
 // and not a long wait.
 const requestTimeout = 30 * time.Second
 
-// pageSize is how many objects one answer has.
-const pageSize = 500
-
-// cluster speaks plain HTTP and JSON: of most objects a few fields are read,
-// and typed clients would double the program.
+// cluster is an API server.
 type cluster struct {
-	client rest.Interface
+	*kubeapi.Client
 	config *rest.Config
 }
 
 func newCluster(config *rest.Config) (*cluster, error) {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // for the server's errors
 	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = 50, 100
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	client, err := rest.UnversionedRESTClientFor(config)
+	config.Timeout = requestTimeout
+	client, err := kubeapi.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster: %w", err)
 	}
 	return &cluster{client, config}, nil
 }
 
-// raw returns what is at a path of the API.
-func (c *cluster) raw(ctx context.Context, at string, params map[string]string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	request := c.client.Get().AbsPath(at)
-	for name, value := range params {
-		request = request.Param(name, value)
-	}
-	return bodyOf(request.Do(ctx))
-}
-
-// bodyOf returns the body of a reply. Only [rest.Result.Error] holds the server's
-// message about a failure; Raw alone has only the code.
-func bodyOf(r rest.Result) ([]byte, error) {
-	if err := r.Error(); err != nil {
-		return nil, err
-	}
-	return r.Raw()
-}
-
-func (c *cluster) get(ctx context.Context, at string, into any) error {
-	body, err := c.raw(ctx, at, nil)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(body, into)
-}
-
-// send makes a request with an object as its body, if there is one.
-func (c *cluster) send(ctx context.Context, verb, at string, object any) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	request := c.client.Verb(verb).AbsPath(at)
-	if object != nil {
-		body, err := json.Marshal(object)
-		if err != nil {
-			return nil, err
-		}
-		request = request.SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
-	}
-	return bodyOf(request.Do(ctx))
-}
-
-// ask creates a review, which the API server answers and does not keep.
-func (c *cluster) ask(ctx context.Context, at string, review any) error {
-	got, err := c.send(ctx, http.MethodPost, at, review)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(got, review)
-}
-
 // create makes an object. One that is there is left as it is.
 func (c *cluster) create(ctx context.Context, at string, object any) error {
-	_, err := c.send(ctx, http.MethodPost, at, object)
-	if apierrors.IsAlreadyExists(err) {
-		return nil
+	if err := c.Create(ctx, at, object, nil); !apierrors.IsAlreadyExists(err) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // remove begins the removal of an object; one that is gone is a success.
 func (c *cluster) remove(ctx context.Context, at string) error {
-	if _, err := c.send(ctx, http.MethodDelete, at, nil); !apierrors.IsNotFound(err) {
+	if err := c.Delete(ctx, at); !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil
@@ -119,40 +52,15 @@ func (c *cluster) remove(ctx context.Context, at string) error {
 
 // list returns all pages of a collection.
 func list[T any](ctx context.Context, c *cluster, at string, params map[string]string) ([]T, error) {
-	all, query := []T{}, map[string]string{"limit": fmt.Sprint(pageSize)}
-	for name, value := range params {
-		query[name] = value
-	}
-	for {
-		body, err := c.raw(ctx, at, query)
-		if err != nil {
-			return nil, err
-		}
-		var page struct {
-			Metadata metav1.ListMeta `json:"metadata"`
-			Items    []T             `json:"items"`
-		}
-		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, fmt.Errorf("%s: %w", at, err)
-		}
-		all = append(all, page.Items...)
-		if page.Metadata.Continue == "" {
-			return all, nil
-		}
-		query["continue"] = page.Metadata.Continue
-	}
+	return kubeapi.List[T](ctx, c.Client, at, params)
 }
 
 // core returns the path of a collection or object of the core group; an empty
 // namespace is all of them.
-func core(namespace string, parts ...string) string { return api("/api/v1", namespace, parts...) }
+func core(namespace string, parts ...string) string { return api(kubeapi.Core, namespace, parts...) }
 
-func api(group, namespace string, parts ...string) string {
-	if namespace != "" {
-		group = path.Join(group, "namespaces", namespace)
-	}
-	return path.Join(append([]string{group}, parts...)...)
-}
+// api is core for any group.
+var api = kubeapi.Path
 
 // Groups besides core.
 const (
@@ -182,7 +90,7 @@ func (c *cluster) configMap(ctx context.Context, namespace, name string) (map[st
 	var object struct {
 		Data map[string]string `json:"data"`
 	}
-	err := c.get(ctx, core(namespace, "configmaps", name), &object)
+	err := c.Get(ctx, core(namespace, "configmaps", name), &object)
 	return object.Data, err
 }
 
@@ -191,7 +99,7 @@ func (c *cluster) secret(ctx context.Context, namespace, name string) (map[strin
 	var object struct {
 		Data map[string][]byte `json:"data"`
 	}
-	if err := c.get(ctx, core(namespace, "secrets", name), &object); err != nil {
+	if err := c.Get(ctx, core(namespace, "secrets", name), &object); err != nil {
 		return nil, err
 	}
 	keys := make(map[string]string, len(object.Data))

@@ -127,7 +127,7 @@ func (n *netTest) findImage(ctx context.Context) error {
 		return nil
 	}
 	var relay workload
-	if err := n.c.get(ctx, api(apps, n.app.system, "daemonsets", relayName), &relay); err != nil {
+	if err := n.c.Get(ctx, api(apps, n.app.system, "daemonsets", relayName), &relay); err != nil {
 		return fmt.Errorf("find the image of DaemonSet %s/%s, or give --image: %w", n.app.system, relayName, err)
 	}
 	if len(relay.Spec.Template.Spec.Containers) == 0 {
@@ -169,7 +169,7 @@ func (n *netTest) remove(ctx context.Context) error {
 	err := n.c.remove(ctx, at)
 	changes := n.c.changes(ctx, core("", "namespaces"))
 	for err == nil {
-		if err = n.c.get(ctx, at, &object{}); err == nil {
+		if err = n.c.Get(ctx, at, &object{}); err == nil {
 			select {
 			case <-changes:
 			case <-ctx.Done():
@@ -217,7 +217,7 @@ func (n *netTest) awaitPods(ctx context.Context) error {
 			ClusterIP string `json:"clusterIP"`
 		} `json:"spec"`
 	}
-	err := n.c.get(ctx, core(n.namespace, "services", serverPod), &service)
+	err := n.c.Get(ctx, core(n.namespace, "services", serverPod), &service)
 	n.service = service.Spec.ClusterIP
 	return cmp.Or(ctx.Err(), err)
 }

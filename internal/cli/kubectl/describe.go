@@ -96,7 +96,7 @@ func (a *App) describePod(ctx context.Context, c *cluster, namespace, name strin
 // first.
 func (a *App) claimsOf(ctx context.Context, c *cluster, namespace, name string) (*Description, []v1alpha1.PeerPod, error) {
 	var p pod
-	err := c.get(ctx, core(namespace, "pods", name), &p)
+	err := c.Get(ctx, core(namespace, "pods", name), &p)
 	gone := apierrors.IsNotFound(err)
 	if err != nil && !gone {
 		return nil, nil, fmt.Errorf("look at pod %s/%s: %w", namespace, name, err)

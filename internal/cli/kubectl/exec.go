@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 
 	"k8s.io/client-go/tools/remotecommand"
@@ -29,12 +31,8 @@ func (a *App) execIn(c *cluster) exec {
 }
 
 func (c *cluster) exec(ctx context.Context, namespace, pod string, command []string) (string, error) {
-	request := c.client.Get().AbsPath(core(namespace, "pods", pod, "exec")).
-		Param("container", probeContainer).Param("stdout", "true").Param("stderr", "true")
-	for _, word := range command {
-		request = request.Param("command", word)
-	}
-	executor, err := remotecommand.NewWebSocketExecutor(c.config, "GET", request.URL().String())
+	at := c.URL(core(namespace, "pods", pod, "exec"), url.Values{"container": {probeContainer}, "stdout": {"true"}, "stderr": {"true"}, "command": command})
+	executor, err := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, at)
 	if err != nil {
 		return "", fmt.Errorf("run a command in pod %s: %w", pod, err)
 	}

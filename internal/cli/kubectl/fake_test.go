@@ -98,12 +98,15 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, said)
 	case there:
 		json.NewEncoder(w).Encode(object)
-	case slices.Contains([]string{"pods", "nodes", "events", "secrets", "peerpods", "daemonsets", "deployments", "mutatingwebhookconfigurations", "podvmpools", "cloudcontrollermanagers"}, filepath.Base(r.URL.Path)):
+	case slices.Contains(listed, filepath.Base(r.URL.Path)):
 		json.NewEncoder(w).Encode(o{"items": f.list(r)})
 	default:
 		f.refuse(w, 404, "NotFound")
 	}
 }
+
+// listed are the resources that have a list also without objects.
+var listed = append([]string{"pods", "nodes", "events", "secrets", "peerpods", "daemonsets", "deployments", "mutatingwebhookconfigurations", "podvmpools", "cloudcontrollermanagers"}, append(dockerKinds, devKinds...)...)
 
 // create keeps an object; created may complete it.
 func (f *fakeAPI) create(r *http.Request) {

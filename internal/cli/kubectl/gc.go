@@ -195,7 +195,7 @@ func (a *App) listCloud(ctx context.Context, c *cluster, s *settings, name strin
 	id := s.get("CLUSTER_ID")
 	if id == "" {
 		var namespace object
-		if err := c.get(ctx, core("", "namespaces", metav1.NamespaceSystem), &namespace); err != nil {
+		if err := c.Get(ctx, core("", "namespaces", metav1.NamespaceSystem), &namespace); err != nil {
 			return nil, errors.Join(fmt.Errorf("read namespace %s, whose UID is the cluster's identity: %w", metav1.NamespaceSystem, err), cloud.close())
 		}
 		id = string(namespace.Metadata.UID)

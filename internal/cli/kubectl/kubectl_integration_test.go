@@ -210,3 +210,80 @@ func (u *real) result(report doctor.Report, name string, want doctor.Status) {
 	}
 	u.t.Errorf("no result %s in %+v", name, report)
 }
+
+// TestMigrateOnARealAPIServer: objects as manifests of the three projects make them, and an account that may only read.
+func TestMigrateOnARealAPIServer(t *testing.T) {
+	cp := realcluster.StartControlPlane(t, realcluster.ControlPlaneOptions{})
+	cp.Apply(t, realUpstream)
+	cp.Kubectl(t, "wait", "--for=condition=Established", "crd/dockerclusters."+capiInfrastructure, "crd/infrastructures.config.openshift.io",
+		"crd/clusterversions.config.openshift.io", "crd/clusteroperators.config.openshift.io")
+	cp.Apply(t, realUpstreamObjects)
+	reader := cp.NewUser(t, "reader")
+	cp.Apply(t, `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}]}`)
+	cp.Kubectl(t, "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--user=reader")
+	u := &real{t, reader.Kubeconfig}
+	for from, says := range map[string][]string{
+		"cloud-api-adaptor": {"provider aws", "PODVM_LAUNCHTEMPLATE_NAME", "of no Helm release", "kubectl delete --kustomize OVERLAY"},
+		"cccmo":             {"ccm-operator diff --platform aws --infrastructure-name shop-x7", "release 4.20.1"},
+		"capd":              {"cluster default/one: its containers are not taken over", "clusterctl delete --infrastructure docker"},
+	} {
+		code, out, errs := u.run("migrate", "--from", from)
+		if want := map[string]int{"cloud-api-adaptor": 2}[from]; code != want {
+			t.Errorf("%s: exit code %d, want %d\n%s", from, code, want, errs)
+		}
+		wants(t, out, says...)
+	}
+}
+
+// realCRD is a definition without a schema.
+const realCRD = `
+---
+{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: PLURAL.GROUP GROUPED}, spec: {group: GROUP, scope: SCOPE, names: {plural: PLURAL, kind: KIND},
+  versions: [{name: VERSION, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
+
+func definitionOf(group, version, plural, kind, scope string) string {
+	grouped := ""
+	if strings.HasSuffix(group, ".openshift.io") { // the API server wants to know that a protected name is approved
+		grouped = ", annotations: {api-approved.kubernetes.io: unapproved}"
+	}
+	return strings.NewReplacer("GROUPED", grouped, "GROUP", group, "VERSION", version, "PLURAL", plural, "KIND", kind, "SCOPE", scope).Replace(realCRD)
+}
+
+var realUpstream = `{apiVersion: v1, kind: Namespace, metadata: {name: confidential-containers-system}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: openshift-cloud-controller-manager-operator}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: openshift-cloud-controller-manager}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: capd-system}}` +
+	definitionOf(capiInfrastructure, "v1beta1", "dockerclusters", "DockerCluster", "Namespaced") +
+	definitionOf("config.openshift.io", "v1", "infrastructures", "Infrastructure", "Cluster") +
+	definitionOf("config.openshift.io", "v1", "clusterversions", "ClusterVersion", "Cluster") +
+	definitionOf("config.openshift.io", "v1", "clusteroperators", "ClusterOperator", "Cluster")
+
+func realWorkload(kind, namespace, name, label string) string {
+	more := ""
+	if kind == "Deployment" {
+		more = "replicas: 1, "
+	}
+	return `
+---
+{apiVersion: apps/v1, kind: ` + kind + `, metadata: {namespace: ` + namespace + `, name: ` + name + `, labels: {` + label + `}}, spec: {` + more + `selector: {matchLabels: {app: ` + name + `}},
+  template: {metadata: {labels: {app: ` + name + `}}, spec: {containers: [{name: c, image: example.com/x, command: [/usr/local/bin/entrypoint.sh]}]}}}}`
+}
+
+var realUpstreamObjects = `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: confidential-containers-system, name: peer-pods-cm}, data: {CLOUD_PROVIDER: aws, PODVM_LAUNCHTEMPLATE_NAME: kata, AWS_REGION: eu-west-1}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {namespace: openshift-cloud-controller-manager-operator, name: cloud-controller-manager-images}, data: {images.json: "{}"}}
+---
+{apiVersion: config.openshift.io/v1, kind: Infrastructure, metadata: {name: cluster}, status: {infrastructureName: shop-x7, platformStatus: {type: AWS}}}
+---
+{apiVersion: config.openshift.io/v1, kind: ClusterVersion, metadata: {name: version}, status: {desired: {version: 4.20.1}}}
+---
+{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: cloud-controller-manager}}
+---
+{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: DockerCluster, metadata: {namespace: default, name: one}}` +
+	realWorkload("DaemonSet", "confidential-containers-system", "cloud-api-adaptor-daemonset", "app: cloud-api-adaptor") +
+	realWorkload("Deployment", "openshift-cloud-controller-manager-operator", "cluster-cloud-controller-manager-operator", "k8s-app: cloud-manager-operator") +
+	realWorkload("Deployment", "openshift-cloud-controller-manager", "aws-cloud-controller-manager", "app: ccm") +
+	realWorkload("Deployment", "capd-system", "capd-controller-manager", "cluster.x-k8s.io/provider: infrastructure-docker")

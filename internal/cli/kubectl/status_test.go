@@ -228,7 +228,7 @@ func TestFlagsOfAllCommands(t *testing.T) {
 	var seen int
 	for _, command := range [][]string{
 		{"status"}, {"version"}, {"describe", "pod", "web"}, {"top"}, {"logs", "web", "--console"}, {"timeline", "web"},
-		{"gc", "--dry-run"}, {"check"}, {"support-bundle", "-f", "-"},
+		{"gc", "--dry-run"}, {"check"}, {"migrate", "--from", "capd"}, {"support-bundle", "-f", "-"},
 	} {
 		f.asked = nil
 		f.run(append(command, "--as", "system:serviceaccount:shop:robot", "--as-group", "one", "--as-group", "two")...)

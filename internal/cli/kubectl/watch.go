@@ -31,7 +31,7 @@ func (c *cluster) changes(ctx context.Context, collections ...string) <-chan str
 
 // watch returns when the API server ends the watch, or refuses it.
 func (c *cluster) watch(ctx context.Context, at string, changed chan<- struct{}) {
-	stream, err := c.client.Get().AbsPath(at).Param("watch", "true").Stream(ctx)
+	stream, err := c.Watch(ctx, at)
 	if err != nil {
 		return
 	}

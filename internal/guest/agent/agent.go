@@ -71,9 +71,10 @@ type Config struct {
 	Version string
 	Log     *slog.Logger
 
-	// reaper and pause are set if a pause process was started before the agent.
-	reaper *reaper.Reaper
-	pause  *reaper.Child
+	// What was made before there was a pod, if anything.
+	reaper  *reaper.Reaper
+	pause   *reaper.Child
+	runtime *ociRuntime
 }
 
 // Agent implements the services. All methods may be called at the same time.
@@ -113,16 +114,18 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.reaper == nil {
 		cfg.reaper = reaper.New()
 	}
-	runtime, err := newRuntime(cfg.Runc, cfg.StateDir, cfg.reaper)
-	if err != nil {
-		return nil, err
+	if cfg.runtime == nil {
+		var err error
+		if cfg.runtime, err = newRuntime(cfg.Runc, cfg.StateDir, cfg.reaper); err != nil {
+			return nil, err
+		}
 	}
 	images, err := pull.New(cfg.Images)
 	if err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: cfg.reaper, runtime: runtime, images: images, oom: newOOMQueue(),
+		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: cfg.reaper, runtime: cfg.runtime, images: images, oom: newOOMQueue(),
 		containers: make(map[string]*container),
 	}
 	a.copies = newCopier(cfg.Root)

@@ -39,7 +39,11 @@ func Main() {
 	case opts.version:
 		fmt.Println("podvm-agent", version.String())
 	default:
-		if err := program.UntilSignal(opts.serve); err != nil {
+		run := opts.serve
+		if opts.rehearses {
+			run = opts.rehearse
+		}
+		if err := program.UntilSignal(run); err != nil {
 			slog.Error("podvm-agent", "err", err)
 			os.Exit(program.ExitError)
 		}
@@ -50,7 +54,9 @@ type options struct {
 	socket  string
 	level   slog.Level
 	version bool
-	config  Config
+	// rehearses is to run a container once, and end.
+	rehearses bool
+	config    Config
 	// began is when this program was started, or released, by uptime.
 	began time.Duration
 }
@@ -71,6 +77,7 @@ func parse(args []string) (*options, error) {
 	flags.StringVar(&o.config.Images.InsecureFile, "insecure-registries-file", pull.DefaultInsecureFile, "`file` with more of them, which process-user-data writes")
 	flags.Func("registry-mirrors", "comma-separated `registry=mirror` list; mirrors are asked first, in order", o.setMirrors)
 	flags.TextVar(&o.level, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn or error")
+	flags.BoolVar(&o.rehearses, "rehearse", false, "set up a network, pull an image and run a container once, all of its own, and end: the first pod starts sooner then")
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	err := flags.Parse(args)
 	switch {
@@ -120,7 +127,7 @@ func (o *options) serve(ctx context.Context) error {
 		debug.SetMemoryLimit(64 << 20)
 	}
 	o.began = marks.ProcessStart()
-	if hold.Wait(o.preparePause) {
+	if hold.Wait(o.prepare) {
 		o.began = marks.Uptime()
 	}
 	o.config.Log, o.config.Marks = slog.Default(), marks.Beside(o.socket)
@@ -141,19 +148,21 @@ func (o *options) serve(ctx context.Context) error {
 	})
 }
 
-// preparePause starts the pause process before there is a pod: most of its start is the
+// prepare makes what does not depend on the pod. Most of the pause process's start is the
 // initialization of Go packages. An agent that is killed before its pod comes leaves it behind.
-func (o *options) preparePause() {
+func (o *options) prepare() {
 	r := reaper.New()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go r.Run(ctx) // for a process that ends before it is ready
-	c, err := startPause(r, o.config.StateDir)
-	if err != nil {
-		slog.Warn("not started in advance", "err", err)
-		return
+	pause, err := startPause(r, o.config.StateDir)
+	if err == nil {
+		o.config.reaper, o.config.pause = r, pause
+		o.config.runtime, err = newRuntime(o.config.Runc, o.config.StateDir, r)
 	}
-	o.config.reaper, o.config.pause = r, c
+	if err != nil {
+		slog.Warn("not made in advance", "err", err)
+	}
 }
 
 func listen(socket string) (net.Listener, error) {

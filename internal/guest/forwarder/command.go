@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
@@ -26,11 +27,11 @@ import (
 
 // Main is agent-protocol-forwarder.
 func Main() {
+	c, err := parseCommand(os.Args[1:], os.Stderr)
 	began := marks.ProcessStart()
-	if hold.Wait() {
+	if err == nil && hold.Wait(prepare) {
 		began = marks.Uptime()
 	}
-	c, err := parseCommand(os.Args[1:], os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return
@@ -44,6 +45,13 @@ func Main() {
 		err = program.UntilSignal(c.run)
 	}
 	os.Exit(program.Exit("agent-protocol-forwarder", os.Stderr, err))
+}
+
+// prepare makes what the VM has before there is a pod.
+func prepare() {
+	if err := podnetwork.PrepareGuest(); err != nil {
+		slog.Warn("not made in advance: the rules of the pod's tunnel", "err", err)
+	}
 }
 
 // command is the command line.

@@ -127,7 +127,7 @@ func decompressKernel(p []byte) ([]byte, error) {
 	}
 	switch {
 	case bytes.HasPrefix(p, []byte{0x02, 0x21, 0x4c, 0x18}):
-		return unpackLZ4Legacy(p)
+		return unpackLZ4(p)
 	case bytes.HasPrefix(p, []byte{0x1f, 0x8b}):
 		return unpackGzip(p)
 	case bytes.HasPrefix(p, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
@@ -149,31 +149,15 @@ func unpackGzip(p []byte) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// lz4LegacyBlock is the largest unpacked block of the legacy frame format
-// (lz4 documentation, lz4_Frame_format.md, "Legacy frame").
-const lz4LegacyBlock = 8 << 20
-
-// unpackLZ4Legacy reads the frames by hand: the trailing size field would be
-// taken for another block by a frame reader.
-func unpackLZ4Legacy(p []byte) ([]byte, error) {
-	size := binary.LittleEndian.Uint32(p[len(p)-4:])
-	var out []byte
-	block := make([]byte, lz4LegacyBlock)
-	for rest := p[4 : len(p)-4]; len(rest) >= 4; {
-		n := int(binary.LittleEndian.Uint32(rest))
-		rest = rest[4:]
-		if n > len(rest) {
-			return nil, fmt.Errorf("lz4 block of %d bytes, only %d left", n, len(rest))
-		}
-		m, err := lz4.UncompressBlock(rest[:n], block)
-		if err != nil {
-			return nil, fmt.Errorf("lz4: %w", err)
-		}
-		out = append(out, block[:m]...)
-		rest = rest[n:]
+// unpackLZ4 reads the legacy frames that the size follows.
+func unpackLZ4(p []byte) ([]byte, error) {
+	end := len(p) - 4
+	out, err := io.ReadAll(lz4.NewReader(bytes.NewReader(p[:end])))
+	if size := binary.LittleEndian.Uint32(p[end:]); err == nil && len(out) != int(size) {
+		err = fmt.Errorf("%d bytes unpacked, header says %d", len(out), size)
 	}
-	if len(out) != int(size) {
-		return nil, fmt.Errorf("lz4: %d bytes unpacked, header says %d", len(out), size)
+	if err != nil {
+		return nil, fmt.Errorf("lz4: %w", err)
 	}
 	return out, nil
 }

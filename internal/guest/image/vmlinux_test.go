@@ -14,6 +14,10 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
+// lz4LegacyBlock is the largest unpacked block of the legacy frame format (lz4
+// documentation, lz4_Frame_format.md, "Legacy frame").
+const lz4LegacyBlock = 8 << 20
+
 // sampleKernel is the smallest file that debug/elf accepts, with a body that
 // spans two blocks of the lz4 format.
 func sampleKernel() []byte {

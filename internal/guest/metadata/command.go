@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"time"
 
 	"github.com/outrigger/outrigger/internal/guest/forwarder"
@@ -46,7 +47,6 @@ var errUsage = program.UsageError(errors.New("wrong usage; see process-user-data
 
 // Main is process-user-data.
 func Main() {
-	hold.Wait()
 	err := program.UntilSignal(func(ctx context.Context) error { return runCommand(ctx, os.Args[1:], os.Stdout) })
 	os.Exit(program.Exit("process-user-data", os.Stderr, err))
 }
@@ -101,12 +101,14 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	logger.Info("looking for user-data", "platform", chosen)
 	options := userdata.Options{
-		Sources: Sources(chosen, where),
-		Dir:     *output,
-		Timeout: time.Duration(seconds) * time.Second,
-		Logger:  logger,
-		Marks:   marks.Beside(forwarder.DefaultAgentSocket),
+		Sources:  Sources(chosen, where),
+		Dir:      *output,
+		Timeout:  time.Duration(seconds) * time.Second,
+		Logger:   logger,
+		Marks:    marks.Beside(forwarder.DefaultAgentSocket),
+		Rehearse: func(ctx context.Context) { rehearse(ctx, logger) },
 	}
+	hold.Wait(userdata.Prepare)
 	if err := userdata.Provision(ctx, options); err != nil {
 		return err
 	}
@@ -116,4 +118,18 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 		logger.Error("cannot report this VM to the platform", "error", err)
 	}
 	return userdata.AwaitPod(ctx, options, ":"+handover.Port)
+}
+
+// rehearse has the image's agent, if it can do that, run a container once. A VM in which that fails waits nevertheless: its
+// log says why the pod will have the same error.
+func rehearse(ctx context.Context, logger *slog.Logger) {
+	began := time.Now()
+	out, err := exec.CommandContext(ctx, "podvm-agent", "-rehearse").CombinedOutput()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+	case err != nil:
+		logger.Warn("rehearsal of a pod's start", "error", err, "output", string(out))
+	default:
+		logger.Info("rehearsed a pod's start", "took", time.Since(began))
+	}
 }

@@ -43,6 +43,9 @@ func AwaitPod(ctx context.Context, o Options, address string) error {
 	if err != nil {
 		return fmt.Errorf("%s of a pool: %w", forwarderFile, err)
 	}
+	if o.Rehearse != nil {
+		o.Rehearse(ctx)
+	}
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
 	if err != nil {

@@ -72,13 +72,17 @@ func startPoolVM(t *testing.T, ctx context.Context, more ...cloudinit.WriteFile)
 	v.dir = dir
 	line := make(firstLine, 1)
 	v.marks = marks.Marks{Path: filepath.Join(t.TempDir(), "marks")}
-	o := Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(line, nil)), Marks: v.marks}
+	rehearsed := false
+	o := Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(line, nil)), Marks: v.marks, Rehearse: func(context.Context) { rehearsed = true }}
 	go func() { v.done <- AwaitPod(ctx, o, "127.0.0.1:0") }()
 	select {
 	case text := <-line:
 		_, address, _ := strings.Cut(strings.TrimSpace(text), "address=")
 		if v.addr = address; !strings.Contains(text, "waiting for a pod") {
 			t.Fatalf("the first line is %q", text)
+		}
+		if !rehearsed {
+			t.Error("it waits for a pod before it has rehearsed one")
 		}
 	case err := <-v.done:
 		t.Fatalf("it does not wait: %v", err)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/outrigger/outrigger/internal/timeline/marks"
@@ -64,6 +65,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Marks is where AwaitPod notes a handover.
 	Marks marks.Marks
+	// Rehearse, if set, is what AwaitPod does before it can be handed a pod.
+	Rehearse func(context.Context)
 
 	// retry replaces retrySoon in tests.
 	retry time.Duration
@@ -166,29 +169,45 @@ func (o Options) replace(name string, content []byte, mode os.FileMode) error {
 	return nil
 }
 
-// initData returns the initdata of user-data, else empty initdata, which it
-// writes: an attester reads the file, and its digest must always exist to be
-// measured.
-func (o Options) initData() (data *cloudinit.InitData, none bool, err error) {
-	empty := cloudinit.EmptyInitData()
+// emptyInitData is what a VM has whose user-data has no initdata.
+var emptyInitData = sync.OnceValues(func() (empty struct {
+	data         *cloudinit.InitData
+	text, digest string
+}, err error,
+) {
+	empty.data = cloudinit.EmptyInitData()
+	empty.digest = empty.data.Digest()
+	empty.text, err = empty.data.Encode()
+	return empty, err
+})
+
+// Prepare makes what does not depend on user-data, so that Provision has less to do.
+func Prepare() { _, _ = emptyInitData() }
+
+// initData returns the initdata of user-data and its digest, else empty initdata, which it
+// writes: an attester reads the file, and its digest must always exist to be measured.
+func (o Options) initData() (data *cloudinit.InitData, digest string, none bool, err error) {
+	empty, err := emptyInitData()
+	if err != nil {
+		return nil, "", false, err
+	}
 	text, err := os.ReadFile(filepath.Join(o.Dir, initDataFile))
 	if errors.Is(err, os.ErrNotExist) {
-		encoded, err := empty.Encode()
-		if err == nil {
-			err = o.replace(initDataFile, []byte(encoded), allowed[initDataFile])
-		}
-		return empty, true, err
+		return empty.data, empty.digest, true, o.replace(initDataFile, []byte(empty.text), allowed[initDataFile])
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, "", false, err
 	}
-	data, err = cloudinit.DecodeInitData(string(text))
-	return data, err == nil && data.Digest() == empty.Digest(), err
+	if data, err = cloudinit.DecodeInitData(string(text)); err != nil {
+		return nil, "", false, err
+	}
+	digest = data.Digest()
+	return data, digest, digest == empty.digest, nil
 }
 
 // unpackInitData writes what initdata holds, and its digest.
 func (o Options) unpackInitData() error {
-	data, none, err := o.initData()
+	data, digest, none, err := o.initData()
 	if err != nil {
 		return err
 	}
@@ -204,5 +223,5 @@ func (o Options) unpackInitData() error {
 			return err
 		}
 	}
-	return o.replace(initDataDigest, []byte(data.Digest()), 0o644)
+	return o.replace(initDataDigest, []byte(digest), 0o644)
 }

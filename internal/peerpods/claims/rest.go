@@ -4,18 +4,17 @@ package claims
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/kubeapi"
 )
 
 // REST is an [API] over plain HTTP: no caches, no discovery, little memory.
@@ -99,20 +98,13 @@ func into(ctx context.Context, request *rest.Request) (*v1alpha1.PeerPod, error)
 // ClusterID returns the identity that a cluster has when nobody gave it one:
 // the UID of its oldest namespace, which lives as long as the cluster.
 func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
-	config = rest.CopyConfig(config)
-	config.APIPath, config.GroupVersion = "/api", &schema.GroupVersion{Version: "v1"}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
-	client, err := rest.RESTClientFor(config)
+	api, err := kubeapi.New(config)
 	if err != nil {
 		return "", err
-	}
-	data, err := client.Get().Resource("namespaces").Name(metav1.NamespaceSystem).DoRaw(ctx)
-	if err != nil {
-		return "", fmt.Errorf("read namespace %s, whose UID is the cluster's identity unless CLUSTER_ID gives one: %w", metav1.NamespaceSystem, err)
 	}
 	var namespace metav1.PartialObjectMetadata
-	if err := json.Unmarshal(data, &namespace); err != nil {
-		return "", err
+	if err := api.Get(ctx, kubeapi.Path(kubeapi.Core, "", "namespaces", metav1.NamespaceSystem), &namespace); err != nil {
+		return "", fmt.Errorf("read namespace %s, whose UID is the cluster's identity unless CLUSTER_ID gives one: %w", metav1.NamespaceSystem, err)
 	}
 	return string(namespace.UID), nil
 }

@@ -46,6 +46,9 @@ func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcil
 	if err != nil {
 		return r.failed(ctx, pp, missingProvider{err})
 	}
+	if foreignMade(pp) {
+		return r.removeForeignMade(ctx, pp, c)
+	}
 	done, result, err := r.clear(ctx, pp, c)
 	if err != nil {
 		return r.failed(ctx, pp, err)

@@ -292,3 +292,77 @@ func TestRemoveOfAnEmptyClaim(t *testing.T) {
 	}
 	s.gone(pp)
 }
+
+// TestRemoveWhatAnotherAdaptorLeft: Confidential Containers' adaptor notes the instance alone, which has no tags. Nothing is
+// deleted until the ConfigMap names it, and then nothing else.
+func TestRemoveWhatAnotherAdaptorLeft(t *testing.T) {
+	for name, capabilities := range map[string][]provider.Capability{"lists and gets": nil, "only lists": {provider.CapabilityGet}, "only gets": {provider.CapabilityList}} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, hide(capabilities...))
+			left, other := s.createIn("", "web", "f1"), s.createIn("", "db", "f2")
+			_, ours := s.run("ours", "s1")
+			pp := s.leave("web", left.ID)
+			if result, err := s.reconcile(pp); err != nil || result.RequeueAfter == 0 {
+				t.Fatalf("%+v, %v", result, err)
+			}
+			s.wantInstances(left, other, ours)
+			s.events.want(t, "PeerPod/", "Warning ForeignInstance", left.ID, AdoptKey)
+			s.adopt(other.ID + "x, " + left.ID)
+			s.twice(pp)
+			s.gone(pp)
+			s.wantInstances(other, ours)
+		})
+	}
+}
+
+// TestAdoptionNeedsAnInstanceWithoutTags: consent to an instance does not make another cluster's, or one of a neighbour, its own.
+func TestAdoptionNeedsAnInstanceWithoutTags(t *testing.T) {
+	s := newStand(t, nil)
+	_, ours := s.run("db", "s2")
+	foreign := s.createIn("c2", "web", "f1")
+	s.adopt(ours.ID + "," + foreign.ID + ",no-such-id")
+	for pod, id := range map[string]string{"a": ours.ID, "b": foreign.ID} {
+		pp := s.leave(pod, id)
+		if _, err := s.reconcile(pp); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := s.get(pp); err != nil || now.DeletionTimestamp == nil {
+			t.Errorf("%s: %v, %v", pod, now, err)
+		}
+	}
+	s.wantInstances(ours, foreign)
+	pp := s.leave("c", "no-such-id")
+	s.twice(pp)
+	s.gone(pp)
+}
+
+// leave makes a PeerPod in deletion as Confidential Containers' adaptor leaves it.
+func (s *stand) leave(pod, instance string) *v1alpha1.PeerPod {
+	s.t.Helper()
+	pp := &v1alpha1.PeerPod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: pod + "-resource-x", Finalizers: []string{claims.Finalizer}},
+		Spec:       v1alpha1.PeerPodSpec{CloudProvider: "fake", InstanceID: instance},
+	}
+	if err := s.client.Create(s.t.Context(), pp); err != nil {
+		s.t.Fatal(err)
+	}
+	s.delete(pp)
+	return pp
+}
+
+// twice reconciles once to delete and once to see that the instance is gone.
+func (s *stand) twice(pp *v1alpha1.PeerPod) {
+	s.t.Helper()
+	for range 2 {
+		if _, err := s.reconcile(pp); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func (s *stand) adopt(ids string) {
+	s.t.Helper()
+	if err := s.configure(map[string]string{"CLOUD_PROVIDER": "fake", "FAKE_TOKEN": "t", AdoptKey: ids}); err != nil {
+		s.t.Fatal(err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -69,7 +70,9 @@ func setupGuest(ctx context.Context, podNetns, hostInterface string, cfg *Config
 	defer pod.Close()
 	end := &guestEnd{vm: vm, pod: pod, cfg: cfg}
 	if cfg.SourceCheck {
-		if _, err := addRules(vm.ns, cfg.farEnd(cfg.WorkerNodeIP.Addr())); err != nil {
+		node := cfg.farEnd(cfg.WorkerNodeIP.Addr())
+		node.prepared = true
+		if _, err := addRules(vm.ns, node); err != nil {
 			return err
 		}
 	}
@@ -80,6 +83,18 @@ func setupGuest(ctx context.Context, podNetns, hostInterface string, cfg *Config
 		end.moveExternal(way.link)
 	}
 	return nil
+}
+
+// PrepareGuest makes in the VM what of SetupGuest's work does not depend on the pod.
+func PrepareGuest() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoNftables, err)
+	}
+	if _, err := addTable(conn); err != nil {
+		return err
+	}
+	return conn.Flush()
 }
 
 // SetupIsolated makes the pod's namespace in the VM with nothing but loopback,

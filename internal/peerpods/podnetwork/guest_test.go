@@ -105,6 +105,22 @@ func withoutIndex(snapshot string) string {
 	return strings.Join(out, "\n")
 }
 
+// TestGuestRehearsal: nothing is left of it, and nothing is in the way of the pod.
+func TestGuestRehearsal(t *testing.T) {
+	l := newLab(t)
+	pod := l.addPod(podOptions{attach: onBridge})
+	before := pod.vm.snapshot()
+	pod.vm.must(func() error { return RehearseGuest(t.Context(), pod.guestPath) })
+	if diff := cmp.Diff(before, pod.vm.snapshot()); diff != "" {
+		t.Errorf("the VM's network has changed: %s", diff)
+	}
+	if _, err := os.Lstat(pod.guestPath); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", pod.guestPath, err)
+	}
+	inside := pod.connect()
+	mustExchange(t, "outside to pod", l.outside, inside, pod.ip4, 1<<20)
+}
+
 // TestGuestReusesStaleFile: a crash between making the file and mounting it.
 func TestGuestReusesStaleFile(t *testing.T) {
 	l := newLab(t)

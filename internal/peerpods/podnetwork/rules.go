@@ -41,11 +41,11 @@ var rulesMu sync.Mutex
 var warnNoRules sync.Once
 
 // farEnd is the other end of one tunnel. With guard, packets from anywhere else are
-// dropped.
+// dropped. If it is prepared, a table that is there is this program's own, and whole.
 type farEnd struct {
-	addr      netip.Addr
-	port, vni int
-	guard     bool
+	addr            netip.Addr
+	port, vni       int
+	guard, prepared bool
 }
 
 // ipFamily is what differs between IPv4 and IPv6 in the table.
@@ -128,17 +128,11 @@ func tryAddRules(ns netns.NsHandle, far farEnd) (bool, error) {
 			return false, err
 		}
 	}
-	table = conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: rulesTable})
-	for _, set := range []*nftables.Set{
-		tunnelSet(table, ipv4), tunnelSet(table, ipv6), portSet(table), vniSet(table), senderSet(table, ipv4), senderSet(table, ipv6),
-	} {
-		if err := conn.AddSet(set, nil); err != nil {
+	if table == nil || !far.prepared {
+		if table, err = addTable(conn); err != nil {
 			return false, err
 		}
 	}
-	addChain(conn, table, "output", nftables.ChainHookOutput, untrackedRules(table, false))
-	addChain(conn, table, "prerouting", nftables.ChainHookPrerouting, untrackedRules(table, true))
-	addChain(conn, table, "input", nftables.ChainHookInput, guardRules(table))
 	list := far.entries(table)
 	if far.guard {
 		list = append(list, entry{portSet(table), binaryutil.BigEndian.PutUint16(uint16(far.port))})
@@ -152,6 +146,22 @@ func tryAddRules(ns netns.NsHandle, far farEnd) (bool, error) {
 		return false, fmt.Errorf("nftables: %w", err)
 	}
 	return true, nil
+}
+
+// addTable adds the table without a tunnel. What is there already stays, rules aside, which are made again.
+func addTable(conn *nftables.Conn) (*nftables.Table, error) {
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: rulesTable})
+	for _, set := range []*nftables.Set{
+		tunnelSet(table, ipv4), tunnelSet(table, ipv6), portSet(table), vniSet(table), senderSet(table, ipv4), senderSet(table, ipv6),
+	} {
+		if err := conn.AddSet(set, nil); err != nil {
+			return nil, err
+		}
+	}
+	addChain(conn, table, "output", nftables.ChainHookOutput, untrackedRules(table, false))
+	addChain(conn, table, "prerouting", nftables.ChainHookPrerouting, untrackedRules(table, true))
+	addChain(conn, table, "input", nftables.ChainHookInput, guardRules(table))
+	return table, nil
 }
 
 // removeRules removes a tunnel from the table, guarded or not, and the table with

@@ -18,10 +18,14 @@ import (
 // TestTunnelTakesOnlyItsOtherEnd guards pods from hosts of the underlay: VXLAN
 // itself takes a packet from anybody who knows the VNI.
 func TestTunnelTakesOnlyItsOtherEnd(t *testing.T) {
-	for _, underlay6 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("underlay6=%v", underlay6), func(t *testing.T) {
+	for _, c := range []struct{ underlay6, prepared bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		t.Run(fmt.Sprintf("underlay6=%v,prepared=%v", c.underlay6, c.prepared), func(t *testing.T) {
 			l := newLab(t)
-			pod, inside := l.newPod(podOptions{attach: onBridge, underlay6: underlay6})
+			pod := l.addPod(podOptions{attach: onBridge, underlay6: c.underlay6})
+			if c.prepared {
+				pod.vm.must(PrepareGuest)
+			}
+			inside := pod.connect()
 			node, foreign := pod.cfg.WorkerNodeIP.Addr(), pod.neighbour()
 
 			// What another host on the VM's network sends to either end.

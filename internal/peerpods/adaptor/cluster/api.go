@@ -3,8 +3,6 @@
 package cluster
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,10 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -69,97 +63,6 @@ func NodeConfig(paths string) (*rest.Config, error) {
 	return nil, nil
 }
 
-// api is a client of the API server's core group.
-type api struct{ client rest.Interface }
-
-// bounded limits the requests of a misbehaving node; the API server has limits
-// of its own as well. The library's default of 5 requests a second is meant for
-// command-line tools.
-func bounded(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	if config.QPS == 0 {
-		config.QPS, config.Burst = 50, 100
-	}
-	return config
-}
-
-func newAPI(config *rest.Config) (*api, error) {
-	scheme := runtime.NewScheme()
-	version := schema.GroupVersion{Version: "v1"}
-	metav1.AddToGroupVersion(scheme, version) // for the server's errors
-	config = bounded(config)
-	config.APIPath, config.GroupVersion = "/api", &version
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	client, err := rest.RESTClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	return &api{client}, nil
-}
-
-func (a *api) get(ctx context.Context, namespace, resource, name string, into any) error {
-	return decode(ctx, a.client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name), into)
-}
-
-func (a *api) create(ctx context.Context, namespace, resource string, object, into any) error {
-	body, err := json.Marshal(object)
-	if err != nil {
-		return err
-	}
-	return decode(ctx, a.client.Post().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Body(body), into)
-}
-
-// patch sends a merge patch (RFC 7386), or for a list of operations a JSON
-// patch (RFC 6902).
-func (a *api) patch(ctx context.Context, namespace, resource, name, subresource string, patch any) error {
-	kind := types.MergePatchType
-	if _, list := patch.([]operation); list {
-		kind = types.JSONPatchType
-	}
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	request := a.client.Patch(kind).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Body(body)
-	if subresource != "" {
-		request = request.SubResource(subresource)
-	}
-	return decode(ctx, request, nil)
-}
-
-// operation is one of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
-// pointer writes the parts of a JSON pointer (RFC 6901).
-func pointer(parts ...string) string {
-	var p strings.Builder
-	for _, part := range parts {
-		p.WriteByte('/')
-		p.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(part))
-	}
-	return p.String()
-}
-
-func decode(ctx context.Context, request *rest.Request, into any) error {
-	result := request.Do(ctx)
-	if err := result.Error(); err != nil { // Raw's error lacks the server's message
-		return err
-	}
-	body, err := result.Raw()
-	if err != nil {
-		return err
-	}
-	if into == nil {
-		return nil
-	}
-	return json.Unmarshal(body, into)
-}
-
 // unreachable reports whether the API server could not be reached, as opposed
 // to having refused.
 func unreachable(err error) bool {
@@ -200,36 +103,4 @@ type node struct {
 	Status   struct {
 		Capacity map[string]string `json:"capacity"`
 	} `json:"status"`
-}
-
-// event is a whole core/v1 Event.
-type event struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Metadata   metav1.ObjectMeta `json:"metadata"`
-
-	InvolvedObject objectReference `json:"involvedObject"`
-	Reason         string          `json:"reason"`
-	Message        string          `json:"message"`
-	Type           string          `json:"type"`
-	Source         eventSource     `json:"source"`
-	FirstTimestamp metav1.Time     `json:"firstTimestamp"`
-	LastTimestamp  metav1.Time     `json:"lastTimestamp"`
-	Count          int             `json:"count"`
-
-	ReportingComponent string `json:"reportingComponent"`
-	ReportingInstance  string `json:"reportingInstance"`
-}
-
-type objectReference struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Namespace  string `json:"namespace"`
-	Name       string `json:"name"`
-	UID        string `json:"uid"`
-}
-
-type eventSource struct {
-	Component string `json:"component"`
-	Host      string `json:"host"`
 }

@@ -26,6 +26,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 )
@@ -89,7 +90,7 @@ func (o *Options) complete() error {
 // and Close it after the service.
 type Cluster struct {
 	opts    Options
-	api     *api
+	api     *kubeapi.Client
 	secrets []reader
 	claims  *tracker
 	events  *recorder
@@ -110,15 +111,15 @@ func New(opts Options) (*Cluster, error) {
 	}
 	c := &Cluster{opts: opts, pools: pools{waiting: map[string]candidates{}}}
 	var err error
-	if c.api, err = newAPI(opts.Config); err != nil {
+	if c.api, err = kubeapi.New(opts.Config); err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	peerPods, err := claims.NewREST(bounded(opts.Config))
+	peerPods, err := claims.NewREST(kubeapi.Bounded(opts.Config))
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
 	if opts.NodeConfig != nil {
-		asNode, err := newAPI(opts.NodeConfig)
+		asNode, err := kubeapi.New(opts.NodeConfig)
 		if err != nil {
 			return nil, fmt.Errorf("API server as the node: %w", err)
 		}
@@ -171,7 +172,7 @@ func (c *Cluster) pod(ctx context.Context, namespace, name string) (*pod, error)
 
 func (c *Cluster) lookup(ctx context.Context, namespace, name string) (*pod, error) {
 	p := new(pod)
-	err := c.noteReachable(c.api.get(ctx, namespace, "pods", name, p))
+	err := c.noteReachable(c.api.Get(ctx, kubeapi.Path(kubeapi.Core, namespace, "pods", name), p))
 	if err == nil && p.Spec.NodeName != "" && p.Spec.NodeName != c.opts.NodeName {
 		return nil, fmt.Errorf("%w (%s)", errElsewhere, p.Spec.NodeName)
 	}

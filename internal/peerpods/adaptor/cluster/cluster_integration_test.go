@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	realcluster "github.com/outrigger/outrigger/test/cluster"
 	teststand "github.com/outrigger/outrigger/test/stand"
@@ -102,11 +103,11 @@ func otherNodesSecrets(t *testing.T, w who) {
 	s.pod("onothernode", withPullSecrets("elsewhere"), func(object map[string]any) {
 		object["spec"].(map[string]any)["nodeName"] = "node2"
 	})
-	asNode, err := newAPI(w.node)
+	asNode, err := kubeapi.New(w.node)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := asNode.get(t.Context(), namespace, "secrets", "elsewhere", nil); !apierrors.IsForbidden(err) {
+	if err := asNode.Get(t.Context(), kubeapi.Path(kubeapi.Core, namespace, "secrets", "elsewhere"), nil); !apierrors.IsForbidden(err) {
 		t.Errorf("the node reads another node's Secret: %v", err)
 	}
 }
@@ -149,12 +150,12 @@ func roleForOneNamespace(t *testing.T, cp *realcluster.ControlPlane, w who) {
 	cp.Kubectl(t, "create", "role", "pull-secrets", "-n", namespace, "--verb=get", "--resource=secrets", "--resource-name=granted")
 	cp.Kubectl(t, "create", "rolebinding", "pull-secrets", "-n", namespace, "--role=pull-secrets", "--serviceaccount="+adaptorNamespace+":"+adaptorAccount)
 	s.pod("granted", withPullSecrets("granted"))
-	asAdaptor, err := newAPI(w.adaptor)
+	asAdaptor, err := kubeapi.New(w.adaptor)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("the role is in force", func() bool {
-		return asAdaptor.get(t.Context(), namespace, "secrets", "granted", nil) == nil
+		return asAdaptor.Get(t.Context(), kubeapi.Path(kubeapi.Core, namespace, "secrets", "granted"), nil) == nil
 	})
 	s.run("granted1", "granted")
 	if got := s.guestFile("granted1", "/run/peerpod/auth.json"); got != `{"auths":{"r.example":{"auth":"eDp5"}}}` {

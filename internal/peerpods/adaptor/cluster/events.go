@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/provider/kit/poll"
@@ -236,7 +237,7 @@ func (r *recorder) countRepetition(ctx context.Context, key string, known *serie
 		return nil // the next one that is written has the count
 	}
 	patch := map[string]any{"count": known.count, "lastTimestamp": metav1.NewTime(h.at), "message": h.message}
-	err := r.cluster.api.patch(ctx, known.namespace, "events", known.name, "", patch)
+	err := r.cluster.api.Patch(ctx, kubeapi.Path(kubeapi.Core, known.namespace, "events", known.name), patch)
 	if apierrors.IsNotFound(err) { // Events live for an hour
 		delete(r.series, key)
 		return r.write(ctx, key, strings.Fields(key)[0], h)
@@ -255,29 +256,29 @@ func (r *recorder) allowed(uid string) bool {
 }
 
 func (r *recorder) write(ctx context.Context, key, uid string, h happening) error {
-	ev := r.event(uid, h)
-	err := r.cluster.api.create(ctx, h.rec.PodNamespace, "events", ev, nil)
+	// The same for each attempt to write it, and not that of another Event.
+	name := fmt.Sprintf("%s.%x", claims.Cut(h.rec.PodName, 200), h.at.UnixNano())
+	err := r.cluster.api.Create(ctx, kubeapi.Path(kubeapi.Core, h.rec.PodNamespace, "events"), r.event(name, uid, h), nil)
 	if err != nil && !apierrors.IsAlreadyExists(err) { // it exists when the answer to an earlier try was lost
 		return err
 	}
 	if len(r.series) > maxSeries {
 		clear(r.series)
 	}
-	r.series[key] = &series{h.rec.PodNamespace, ev.Metadata.Name, 1, h.at}
+	r.series[key] = &series{h.rec.PodNamespace, name, 1, h.at}
 	return nil
 }
 
-func (r *recorder) event(uid string, h happening) *event {
-	// The same for each attempt to write it, and not that of another Event.
-	name := fmt.Sprintf("%s.%x", claims.Cut(h.rec.PodName, 200), h.at.UnixNano())
-	node := r.cluster.opts.NodeName
-	return &event{
-		APIVersion: "v1", Kind: "Event",
-		Metadata:       metav1.ObjectMeta{Namespace: h.rec.PodNamespace, Name: name},
-		InvolvedObject: objectReference{"v1", "Pod", h.rec.PodNamespace, h.rec.PodName, uid},
-		Reason:         h.reason, Message: h.message, Type: h.kind,
-		Source:         eventSource{component, node},
-		FirstTimestamp: metav1.NewTime(h.at), LastTimestamp: metav1.NewTime(h.at), Count: 1,
-		ReportingComponent: component, ReportingInstance: node,
+// event returns a whole core/v1 Event.
+func (r *recorder) event(name, uid string, h happening) map[string]any {
+	node, at := r.cluster.opts.NodeName, metav1.NewTime(h.at)
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Event",
+		"metadata":       map[string]string{"namespace": h.rec.PodNamespace, "name": name},
+		"involvedObject": map[string]string{"apiVersion": "v1", "kind": "Pod", "namespace": h.rec.PodNamespace, "name": h.rec.PodName, "uid": uid},
+		"reason":         h.reason, "message": h.message, "type": h.kind,
+		"source":         map[string]string{"component": component, "host": node},
+		"firstTimestamp": at, "lastTimestamp": at, "count": 1,
+		"reportingComponent": component, "reportingInstance": node,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -30,7 +31,7 @@ func NodeLabels(ctx context.Context, config *rest.Config, name string, insist bo
 }
 
 func metadata(ctx context.Context, config *rest.Config, resource, name string, insist bool) (metav1.ObjectMeta, error) {
-	api, err := newAPI(config)
+	api, err := kubeapi.New(config)
 	if err != nil {
 		return metav1.ObjectMeta{}, err
 	}
@@ -38,7 +39,7 @@ func metadata(ctx context.Context, config *rest.Config, resource, name string, i
 		var object struct {
 			Metadata metav1.ObjectMeta `json:"metadata"`
 		}
-		err := api.get(ctx, "", resource, name, &object)
+		err := api.Get(ctx, kubeapi.Path(kubeapi.Core, "", resource, name), &object)
 		if err == nil || !insist || !unreachable(err) || poll.Sleep(ctx, time.Second) != nil {
 			return object.Metadata, err
 		}

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -64,14 +65,14 @@ func (n *nodeResource) advertise(ctx context.Context) error {
 	defer cancel()
 	o := &n.cluster.opts
 	var now node
-	if err := n.cluster.noteReachable(n.cluster.api.get(ctx, "", "nodes", o.NodeName, &now)); err != nil {
+	if err := n.cluster.noteReachable(n.cluster.api.Get(ctx, kubeapi.Path(kubeapi.Core, "", "nodes", o.NodeName), &now)); err != nil {
 		return fmt.Errorf("read the node: %w", err)
 	}
 	limit := strconv.Itoa(o.Limit)
 	if now.Status.Capacity[resourceName] == limit && now.Metadata.Annotations[ownerAnnotation] == o.Owner {
 		return nil
 	}
-	err := n.cluster.noteReachable(n.cluster.api.patch(ctx, "", "nodes", o.NodeName, "status", map[string]any{
+	err := n.cluster.noteReachable(n.cluster.api.Patch(ctx, kubeapi.Path(kubeapi.Core, "", "nodes", o.NodeName, "status"), map[string]any{
 		"metadata": map[string]any{"annotations": map[string]string{ownerAnnotation: o.Owner}},
 		"status":   map[string]any{"capacity": map[string]string{resourceName: limit}},
 	}))
@@ -88,10 +89,10 @@ func (n *nodeResource) withdraw() {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
 	defer cancel()
 	o := &n.cluster.opts
-	owner := pointer("metadata", "annotations", ownerAnnotation)
-	err := n.cluster.api.patch(ctx, "", "nodes", o.NodeName, "status", []operation{
+	owner := kubeapi.Pointer("metadata", "annotations", ownerAnnotation)
+	err := n.cluster.api.Patch(ctx, kubeapi.Path(kubeapi.Core, "", "nodes", o.NodeName, "status"), []kubeapi.Operation{
 		{Op: "test", Path: owner, Value: o.Owner},
-		{Op: "remove", Path: pointer("status", "capacity", resourceName)},
+		{Op: "remove", Path: kubeapi.Pointer("status", "capacity", resourceName)},
 		{Op: "remove", Path: owner},
 	})
 	switch {

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/provider"
@@ -103,7 +104,7 @@ func (p *pools) refresh(ctx context.Context, c *Cluster) ([]v1alpha1.PodVMPool, 
 
 func (c *Cluster) poolIdentity(ctx context.Context) (tls.Certificate, error) {
 	var of secret
-	if err := c.api.get(ctx, c.opts.Namespace, "secrets", claims.PoolSecret, &of); err != nil {
+	if err := c.api.Get(ctx, kubeapi.Path(kubeapi.Core, c.opts.Namespace, "secrets", claims.PoolSecret), &of); err != nil {
 		return tls.Certificate{}, fmt.Errorf("read Secret %s/%s, which peerpod-ctrl writes: %w", c.opts.Namespace, claims.PoolSecret, err)
 	}
 	pair, err := tls.X509KeyPair(of.Data["tls.crt"], of.Data["tls.key"])

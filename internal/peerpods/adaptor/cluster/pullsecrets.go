@@ -13,13 +13,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 )
 
 // reader is an identity that may read Secrets.
 type reader struct {
 	name string
-	api  *api
+	api  *kubeapi.Client
 }
 
 // PullSecrets implements [adaptor.Cluster]. As the kubelet does, it goes by the
@@ -56,7 +57,7 @@ func (c *Cluster) readSecret(ctx context.Context, namespace, name string) (*secr
 	for _, reader := range c.secrets {
 		s := new(secret)
 		limited, cancel := c.withClaimTimeout(ctx)
-		err := reader.api.get(limited, namespace, "secrets", name, s)
+		err := reader.api.Get(limited, kubeapi.Path(kubeapi.Core, namespace, "secrets", name), s)
 		cancel()
 		if err == nil {
 			return s, nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
@@ -93,7 +94,7 @@ func scenarioLifecycle(t *testing.T, w who) {
 	if len(pp.Status.Steps) != 10 { // 8, and 2 parts of create-instance
 		t.Errorf("steps %v", pp.Status.Steps)
 	}
-	if e := s.event("life", claims.ReasonInstanceCreated); e.InvolvedObject.UID != uid || e.Type != normal || !strings.Contains(e.Message, pp.Spec.InstanceID+", "+pp.Status.Instance.Type+", fake-zone") {
+	if e := s.event("life", claims.ReasonInstanceCreated); string(e.InvolvedObject.UID) != uid || e.Type != normal || !strings.Contains(e.Message, pp.Spec.InstanceID+", "+pp.Status.Instance.Type+", fake-zone") {
 		t.Errorf("event %+v", e)
 	}
 	s.event("life", claims.ReasonReady)
@@ -220,7 +221,7 @@ func scenarioErrorClasses(t *testing.T, w who) {
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("the Event came after %s", took)
 			}
-			if e.Type != warning || e.InvolvedObject.UID != uid || !strings.Contains(e.Message, c.hint) || !strings.Contains(e.Message, "step ") || len(e.Message) > maxMessage {
+			if e.Type != warning || string(e.InvolvedObject.UID) != uid || !strings.Contains(e.Message, c.hint) || !strings.Contains(e.Message, "step ") || len(e.Message) > maxMessage {
 				t.Errorf("event %+v", e)
 			}
 			s.eventually("the PeerPod is released", func() bool { return s.peerPod(id, name) == nil && len(s.service.States()) == 0 })
@@ -270,11 +271,11 @@ func scenarioNodeResource(t *testing.T, w who) {
 			s.opts.NodeName, s.opts.Owner, s.opts.Limit, s.opts.Resync = "advertiser", owner, limit, 20*time.Millisecond
 		}
 	}
-	admin, err := newAPI(w.admin)
+	admin, err := kubeapi.New(w.admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = admin.create(t.Context(), "", "nodes", map[string]any{
+	err = admin.Create(t.Context(), kubeapi.Path(kubeapi.Core, "", "nodes"), map[string]any{
 		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "advertiser"},
 	}, nil)
 	if err != nil {
@@ -282,7 +283,7 @@ func scenarioNodeResource(t *testing.T, w who) {
 	}
 	state := func() (capacity, owner string) {
 		var n node
-		if err := admin.get(t.Context(), "", "nodes", "advertiser", &n); err != nil {
+		if err := admin.Get(t.Context(), kubeapi.Path(kubeapi.Core, "", "nodes", "advertiser"), &n); err != nil {
 			t.Fatal(err)
 		}
 		return n.Status.Capacity[resourceName], n.Metadata.Annotations[ownerAnnotation]
@@ -293,7 +294,7 @@ func scenarioNodeResource(t *testing.T, w who) {
 	first := newStand(t, w, advertises("first", 10))
 	first.eventually("first advertises", is("10", "first"))
 	// A kubelet that registers again drops what it does not know.
-	err = admin.patch(t.Context(), "", "nodes", "advertiser", "status", map[string]any{"status": map[string]any{"capacity": map[string]any{resourceName: nil}}})
+	err = admin.Patch(t.Context(), kubeapi.Path(kubeapi.Core, "", "nodes", "advertiser", "status"), map[string]any{"status": map[string]any{"capacity": map[string]any{resourceName: nil}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -464,7 +465,11 @@ func scenarioPodDeleted(t *testing.T, w who) {
 	started := make(chan error, 1)
 	go func() { started <- s.start("deleted1") }()
 	<-gate.Reached()
-	if err := decode(t.Context(), s.admin.client.Delete().Namespace(namespace).Resource("pods").Name("deleted").Param("gracePeriodSeconds", "0"), nil); err != nil {
+	err := s.admin.Create(t.Context(), kubeapi.Path(kubeapi.Core, namespace, "pods", "deleted", "eviction"), map[string]any{
+		"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]any{"name": "deleted", "namespace": namespace},
+		"deleteOptions": map[string]any{"gracePeriodSeconds": 0},
+	}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.remove("deleted1")

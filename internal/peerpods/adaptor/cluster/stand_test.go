@@ -18,9 +18,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
@@ -40,7 +42,7 @@ const (
 // stand is an adaptor on a fake cloud in a cluster.
 type stand struct {
 	t     testing.TB
-	admin *api
+	admin *kubeapi.Client
 	pods  *claims.REST
 	// network is between adaptor and API server.
 	network *network
@@ -66,7 +68,7 @@ func newStand(t testing.TB, w who, change func(*stand)) *stand {
 	admin = rest.CopyConfig(admin)
 	admin.QPS = -1
 	var err error
-	if s.admin, err = newAPI(admin); err != nil {
+	if s.admin, err = kubeapi.New(admin); err != nil {
 		t.Fatal(err)
 	}
 	if s.pods, err = claims.NewREST(admin); err != nil {
@@ -171,7 +173,7 @@ func (s *stand) pod(name string, change ...func(map[string]any)) string {
 		c(object)
 	}
 	var made pod
-	if err := s.admin.create(s.t.Context(), namespace, "pods", object, &made); err != nil {
+	if err := s.admin.Create(s.t.Context(), kubeapi.Path(kubeapi.Core, namespace, "pods"), object, &made); err != nil {
 		s.t.Fatal(err)
 	}
 	return string(made.Metadata.UID)
@@ -179,7 +181,7 @@ func (s *stand) pod(name string, change ...func(map[string]any)) string {
 
 func (s *stand) secret(name, kind, key, value string) {
 	s.t.Helper()
-	err := s.admin.create(s.t.Context(), namespace, "secrets", map[string]any{
+	err := s.admin.Create(s.t.Context(), kubeapi.Path(kubeapi.Core, namespace, "secrets"), map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "type": kind,
 		"metadata": map[string]any{"name": name, "namespace": namespace},
 		"data":     map[string][]byte{key: []byte(value)},
@@ -230,23 +232,23 @@ func (s *stand) peerPod(id, podName string) *v1alpha1.PeerPod {
 	return pp
 }
 
-func (s *stand) events(podName string) []event {
+func (s *stand) events(podName string) []corev1.Event {
 	s.t.Helper()
-	var list struct{ Items []event }
-	if err := decode(context.Background(), s.admin.client.Get().Namespace(namespace).Resource("events"), &list); err != nil {
+	list, err := kubeapi.List[corev1.Event](context.Background(), s.admin, kubeapi.Path(kubeapi.Core, namespace, "events"), nil)
+	if err != nil {
 		s.t.Fatal(err)
 	}
-	of := slices.DeleteFunc(list.Items, func(e event) bool {
+	of := slices.DeleteFunc(list, func(e corev1.Event) bool {
 		return e.InvolvedObject.Name != podName || e.Source.Component != component
 	})
-	slices.SortFunc(of, func(a, b event) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
+	slices.SortFunc(of, func(a, b corev1.Event) int { return strings.Compare(a.Name, b.Name) })
 	return of
 }
 
 // event waits for one of that reason.
-func (s *stand) event(podName, reason string) event {
+func (s *stand) event(podName, reason string) corev1.Event {
 	s.t.Helper()
-	var found event
+	var found corev1.Event
 	s.eventually("event "+reason+" of "+podName, func() bool {
 		for _, e := range s.events(podName) {
 			if e.Reason == reason {

@@ -174,6 +174,9 @@ func (c *Clouds) Get(name string) (*Cloud, error) {
 	return e.cloud, nil
 }
 
+// Setting returns a key of the ConfigMap or the Secret; empty when it is not there.
+func (c *Clouds) Setting(key string) string { return c.current().Get(key) }
+
 func (c *Clouds) current() Settings {
 	c.mu.Lock()
 	defer c.mu.Unlock()

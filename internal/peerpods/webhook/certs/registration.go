@@ -12,6 +12,8 @@ import (
 	admissionregistration "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/kubeapi"
 )
 
 // WebhookName is the entry of the MutatingWebhookConfiguration that is ours.
@@ -60,27 +62,19 @@ func (r registration) hosts() ([]string, error) {
 	return nil, fmt.Errorf("the webhook %s of %s has neither a service nor a url with a host", WebhookName, r.config.Name)
 }
 
-// operation is one of a JSON patch. Such a patch leaves alone what this
-// program does not know of, unlike an update of the whole object.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
 // register makes the API server trust bundle, unless it is nil, and send only
 // pods of the runtime class. It reports whether there was something to change.
 func (r registration) register(ctx context.Context, c client.Writer, bundle []byte, runtimeClass string) (bool, error) {
 	at := fmt.Sprintf("/webhooks/%d", r.index)
 	ops := r.conditionChange(at, runtimeClass)
 	if bundle != nil && !bytes.Equal(bundle, r.webhook().ClientConfig.CABundle) {
-		ops = append(ops, operation{"add", at + "/clientConfig/caBundle", bundle})
+		ops = append(ops, kubeapi.Operation{Op: "add", Path: at + "/clientConfig/caBundle", Value: bundle})
 	}
 	if len(ops) == 0 {
 		return false, nil
 	}
 	// Entries may have moved since they were read.
-	ops = append([]operation{{"test", at + "/name", WebhookName}}, ops...)
+	ops = append([]kubeapi.Operation{{Op: "test", Path: at + "/name", Value: WebhookName}}, ops...)
 	text, err := json.Marshal(ops)
 	if err != nil {
 		return false, err
@@ -91,7 +85,7 @@ func (r registration) register(ctx context.Context, c client.Writer, bundle []by
 	return true, nil
 }
 
-func (r registration) conditionChange(at, runtimeClass string) []operation {
+func (r registration) conditionChange(at, runtimeClass string) []kubeapi.Operation {
 	want := admissionregistration.MatchCondition{
 		Name:       matchCondition,
 		Expression: fmt.Sprintf("has(object.spec.runtimeClassName) && object.spec.runtimeClassName == %q", runtimeClass),
@@ -102,11 +96,11 @@ func (r registration) conditionChange(at, runtimeClass string) []operation {
 		case have == want:
 			return nil
 		case have.Name == want.Name:
-			return []operation{{"replace", fmt.Sprintf("%s/%d", at, i), want}}
+			return []kubeapi.Operation{{Op: "replace", Path: fmt.Sprintf("%s/%d", at, i), Value: want}}
 		}
 	}
 	if len(r.webhook().MatchConditions) == 0 {
-		return []operation{{"add", at, []admissionregistration.MatchCondition{want}}}
+		return []kubeapi.Operation{{Op: "add", Path: at, Value: []admissionregistration.MatchCondition{want}}}
 	}
-	return []operation{{"add", at + "/-", want}}
+	return []kubeapi.Operation{{Op: "add", Path: at + "/-", Value: want}}
 }

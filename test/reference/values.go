@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor/command"
+	"github.com/outrigger/outrigger/internal/peerpods/controller"
 	"github.com/outrigger/outrigger/internal/upstream"
 	"github.com/outrigger/outrigger/provider/config"
 )
@@ -130,7 +131,7 @@ var structured = []string{"CLOUD_PROVIDER", "PEERPODS_LIMIT_PER_NODE", "TLS_MIN_
 
 func adaptorConfig() object {
 	properties := object{}
-	names := command.Env()
+	names := append(command.Env(), controller.AdoptKey)
 	for _, key := range upstream.KeysOf("") {
 		names = append(names, key.Name)
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/outrigger/outrigger/internal/cli"
 	"github.com/outrigger/outrigger/internal/machines/release"
 	ccm "github.com/outrigger/outrigger/internal/nodes/ccm/command"
 	adaptor "github.com/outrigger/outrigger/internal/peerpods/adaptor/command"
@@ -23,8 +23,51 @@ import (
 func commandPage(name string, cmd *cobra.Command) func(io.Writer) {
 	return func(w io.Writer) {
 		fmt.Fprint(w, generated, "# ", name, "\n")
-		cli.WriteCommand(w, cmd)
+		writeCommand(w, cmd)
 	}
+}
+
+// writeCommand prints a command, its flags and its subcommands as Markdown.
+func writeCommand(w io.Writer, cmd *cobra.Command) {
+	if cmd.Hidden || cmd.Name() == "help" || cmd.Parent() != nil && cmd.Parent().Name() == "completion" {
+		return
+	}
+	text := cmd.Long
+	if text == "" {
+		text = cmd.Short + "."
+	}
+	fmt.Fprintf(w, "\n## %s\n\n%s\n\n```\n%s\n```\n", cmd.CommandPath(), text, cmd.UseLine())
+	if cmd.Example != "" {
+		fmt.Fprintf(w, "\n```\n%s\n```\n", cmd.Example)
+	}
+	writeFlags(w, cmd.NonInheritedFlags())
+	for _, sub := range cmd.Commands() {
+		writeCommand(w, sub)
+	}
+}
+
+func writeFlags(w io.Writer, flags *pflag.FlagSet) {
+	if !flags.HasAvailableFlags() {
+		return
+	}
+	fmt.Fprint(w, "\n| flag | default | meaning |\n|---|---|---|\n")
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		name := "`--" + f.Name + "`"
+		if f.Shorthand != "" {
+			name = "`-" + f.Shorthand + "`, " + name
+		}
+		def := f.DefValue
+		if def == "[]" {
+			def = ""
+		}
+		if def != "" {
+			def = "`" + def + "`"
+		}
+		fmt.Fprintf(w, "| %s | %s | %s |\n", name, def, strings.ReplaceAll(f.Usage, "|", `\|`))
+	})
 }
 
 // settingsPage is that of a program with settings.

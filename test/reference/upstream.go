@@ -62,6 +62,22 @@ func upstreamPage(w io.Writer) {
 	}
 }
 
+const upstreamDockerAbout = `# Fields of Cluster API's Docker provider
+
+What each field of its kinds is here, in v1beta1 and v1beta2; templates have them below ` + "`spec.template.spec`" + `. [Moving from Cluster API's Docker
+provider](../migrate-capd.md) says how to move.
+
+| kind | field of spec | here | |
+|---|---|---|---|
+`
+
+func upstreamDockerPage(w io.Writer) {
+	fmt.Fprint(w, generated, upstreamDockerAbout)
+	for _, f := range upstream.DockerFields() {
+		fmt.Fprintf(w, "| %s | `%s` | %s | %s |\n", f.Kind, f.Path, become(f.Becomes), f.Advice)
+	}
+}
+
 // become returns what became of a setting, for people.
 func become(text string) string {
 	switch text {

@@ -3,7 +3,7 @@
 // Command reference writes docs/reference, and the schema of the Helm chart's
 // values, from the programs themselves:
 //
-//	go run ./internal/cli/reference FOLDER CHART
+//	go run ./test/reference FOLDER CHART
 package main
 
 import (
@@ -72,6 +72,7 @@ func write(folder, chart string) error {
 		"ccm-operator.md":                 commandPage("ccm-operator", ccmoperator.Command()),
 		"provider-check.md":               commandPage("provider-check", providercheck.Command()),
 		"upstream.md":                     upstreamPage,
+		"upstream-docker.md":              upstreamDockerPage,
 	}
 	var schemas []config.Schema
 	for _, name := range provider.List() {
