@@ -180,28 +180,24 @@ func (p *pod) failure(program string) doctor.Result {
 	return r
 }
 
-// skew returns warnings about versions that differ in more than their patch. Tags that are not versions are not compared.
-func skew(client string, components []Component) []doctor.Result {
+// skew warns of versions that differ in more than their patch, this program's included. Tags that are not versions are
+// not compared.
+func skew(client string, components []Component) doctor.Result {
 	programs := map[string][]string{}
-	for _, x := range components {
+	for _, x := range append([]Component{{Program: Program, Version: client}}, components...) {
 		if minor := minorOf(x.Version); minor != "" && !slices.Contains(programs[minor], x.Program) {
 			programs[minor] = append(programs[minor], x.Program)
 		}
+	}
+	if len(programs) < 2 {
+		return doctor.Good("")
 	}
 	var texts []string
 	for minor, names := range programs {
 		texts = append(texts, minor+" ("+strings.Join(names, ", ")+")")
 	}
 	slices.Sort(texts)
-	var warnings []doctor.Result
-	warn := func(r doctor.Result) { r.Name = "versions"; warnings = append(warnings, r) }
-	if len(programs) > 1 {
-		warn(doctor.Warn("upgrade what is older, in the order of docs/versions.md", "the components' versions differ: %s", strings.Join(texts, ", ")))
-	}
-	if mine := minorOf(client); mine != "" && len(programs) > 0 && programs[mine] == nil {
-		warn(doctor.Warn("use the kubectl-outrigger of the cluster's version", "this program is of version %s, the cluster has %s", mine, strings.Join(texts, ", ")))
-	}
-	return warnings
+	return doctor.Warn("upgrade what is older, in the order of docs/versions.md", "the versions differ: %s", strings.Join(texts, ", "))
 }
 
 // minorOf returns major and minor of a version, or nothing.

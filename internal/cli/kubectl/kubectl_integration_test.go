@@ -21,6 +21,7 @@ import (
 	realcluster "github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/stand"
 	"github.com/outrigger/outrigger/test/testns"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }
@@ -118,8 +119,8 @@ func TestConnectivityOnACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &real{t, cp.Kubeconfig}
-	code, out, errs := u.run("connectivity", "test", "-o", "json", "--image", registry.Push(t, "relay:1", image), "--outside", registry.Host, "--skip", "policy")
+	u, pushed := &real{t, cp.Kubeconfig}, registry.Push(t, "relay:1", image)
+	code, out, errs := u.run("connectivity", "test", "-o", "json", "--image", pushed, "--outside", registry.Host, "--skip", "policy")
 	var checks []NetCheck
 	if err := json.Unmarshal([]byte(out), &checks); err != nil {
 		t.Fatal(err)
@@ -136,6 +137,14 @@ func TestConnectivityOnACluster(t *testing.T) {
 	if code != 0 || errs != "" || len(checks) != 16 {
 		t.Errorf("exit code %d, %d checks: %s", code, len(checks), errs)
 	}
+	t.Run("policy", func(t *testing.T) {
+		tier.OnlyAll(t) // two checks wait for what does not come
+		code, out, _ := (&real{t, cp.Kubeconfig}).run("connectivity", "test", "--image", pushed, "--skip", "pod,service,dns,mtu,throughput")
+		wants(t, out, "✗ NetworkPolicy keeps a pod in a VM out", "✗ NetworkPolicy keeps an ordinary pod out", "can still be reached", "✓ without it the server is back")
+		if code != 1 {
+			t.Errorf("exit code %d", code)
+		}
+	})
 	if left := cp.Kubectl(t, "get", "namespaces,peerpods", "-A", "-o", "name"); strings.Contains(left, "connectivity") || strings.Contains(left, "peerpod") {
 		t.Errorf("left: %s", left)
 	}

@@ -111,7 +111,7 @@ func (a *App) status(ctx context.Context, c *cluster) *Status {
 	s.checks(ctx, a, c)
 	s.pools(ctx, c)
 	s.managers(ctx, c)
-	s.Problems = append(s.Problems, skew(version.Version, s.Components)...)
+	s.problem("versions", skew(version.Version, s.Components))
 	s.Ready = !slices.ContainsFunc(s.Problems, func(r doctor.Result) bool { return r.Status == doctor.Error })
 	return s
 }
@@ -226,12 +226,7 @@ func (s *Status) waitsFor() string {
 
 func (s *Status) print(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if len(s.Components) > 0 {
-		fmt.Fprintln(table, "COMPONENT\tKIND\tNAMESPACE\tREADY\tVERSION")
-	}
-	for _, x := range s.Components {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d/%d\t%s\n", x.Name, x.Kind, x.Namespace, x.Ready, x.Desired, x.Version)
-	}
+	printComponents(table, s.Components)
 	if len(s.PeerPods) > 0 {
 		fmt.Fprintln(table, "\nPEERPODS\tNUMBER")
 	}
@@ -257,5 +252,14 @@ func (s *Status) print(w io.Writer) {
 		fmt.Fprintln(w, "All that is installed is ready.")
 	} else {
 		fmt.Fprintln(w, "Not ready: see what FAIL says.")
+	}
+}
+
+func printComponents(table io.Writer, components []Component) {
+	if len(components) > 0 {
+		fmt.Fprintln(table, "COMPONENT\tKIND\tNAMESPACE\tREADY\tVERSION")
+	}
+	for _, x := range components {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d/%d\t%s\n", x.Name, x.Kind, x.Namespace, x.Ready, x.Desired, x.Version)
 	}
 }

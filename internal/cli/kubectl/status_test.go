@@ -114,7 +114,7 @@ func TestStatusFinds(t *testing.T) {
 		}, "manager cluster", doctor.Error, "has not looked", "describe"},
 		"skew": {func(f *fakeAPI) {
 			f.workload("deployments", SystemNamespace, controllerName, "x/peerpod-ctrl:v0.3.0", 1, 1)
-		}, "versions", doctor.Warning, "v0.2 (agent-relay, cloud-api-adaptor, peerpods-webhook, capi-manager), v0.3 (peerpod-ctrl)", "upgrade"},
+		}, "versions", doctor.Warning, "v0.2 (kubectl-outrigger, agent-relay, cloud-api-adaptor, peerpods-webhook, capi-manager), v0.3 (peerpod-ctrl)", "upgrade"},
 		"may not see all": {func(f *fakeAPI) { f.forbidden[api(apps, "", "daemonsets")] = true }, "components", doctor.Warning, "only namespace", "account"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,13 +188,13 @@ func TestStatusWaits(t *testing.T) {
 func TestVersion(t *testing.T) {
 	f := installed(t)
 	code, out, errs := f.run("version")
-	wants(t, out, "v0.2.1", SystemNamespace+"/"+relayName, "v0.2.0")
+	wants(t, out, "kubectl-outrigger v0.2.1", relayName, "v0.2.0")
 	if code != 0 || errs != "" {
 		t.Errorf("exit code %d, %q", code, errs)
 	}
 	set(t, &version.Version, "v0.4.0")
 	_, _, errs = f.run("version", "-o", "json")
-	wants(t, errs, "this program is of version v0.4, the cluster has v0.2 (")
+	wants(t, errs, "v0.2 (agent-relay, ", "v0.4 (kubectl-outrigger)", "docs/versions.md")
 	set(t, &version.Version, "devel")
 	if _, _, errs = f.run("version"); errs != "" {
 		t.Errorf("a version without a number was compared: %q", errs)

@@ -34,11 +34,11 @@ the images. Versions that differ in more than their patch are warned of.`,
 					v.Components, _, err = a.components(cmd.Context(), c)
 				}
 				if err != nil {
-					fmt.Fprintln(a.Stdout, "kubectl-outrigger", v.Client)
+					fmt.Fprintln(a.Stdout, Program, v.Client)
 					return err
 				}
 			}
-			for _, w := range skew(version.Version, v.Components) {
+			if w := skew(version.Version, v.Components); w.Detail != "" {
 				fmt.Fprintf(a.Stderr, "warning: %s: %s\n", w.Detail, w.Fix)
 			}
 			return a.print(output, v, v.print)
@@ -50,10 +50,8 @@ the images. Versions that differ in more than their patch are warned of.`,
 }
 
 func (v Versions) print(w io.Writer) {
+	fmt.Fprintln(w, Program, v.Client)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "kubectl-outrigger\t%s\n", v.Client)
-	for _, x := range v.Components {
-		fmt.Fprintf(table, "%s/%s\t%s\n", x.Namespace, x.Name, x.Version)
-	}
+	printComponents(table, v.Components)
 	table.Flush()
 }
