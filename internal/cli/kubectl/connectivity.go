@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -165,22 +166,44 @@ func (n *netTest) remove(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, removalTime)
 	defer cancel()
+	// Pods first: while there are some, the namespace's controller looks again after longer and longer times.
+	var pods []string
+	for _, name := range testPods {
+		pods = append(pods, core(n.namespace, "pods", name))
+	}
 	at := core("", "namespaces", n.namespace)
-	err := n.c.remove(ctx, at)
-	changes := n.c.changes(ctx, core("", "namespaces"))
-	for err == nil {
-		if err = n.c.Get(ctx, at, &object{}); err == nil {
+	err := errors.Join(n.removed(ctx, pods...), n.removed(ctx, at))
+	if err != nil {
+		return fmt.Errorf("remove namespace %s: %w; kubectl delete namespace %s", n.namespace, err, n.namespace)
+	}
+	return nil
+}
+
+// removed removes objects of one collection and waits until they are gone.
+func (n *netTest) removed(ctx context.Context, objects ...string) error {
+	for _, at := range objects {
+		if err := n.c.remove(ctx, at); err != nil {
+			return err
+		}
+	}
+	changes := n.c.changes(ctx, path.Dir(objects[0]))
+	for _, at := range objects {
+		for {
+			err := n.c.Get(ctx, at, &object{})
+			if apierrors.IsNotFound(err) {
+				break
+			}
+			if err != nil {
+				return err
+			}
 			select {
 			case <-changes:
 			case <-ctx.Done():
-				err = fmt.Errorf("it is still there after %s", removalTime)
+				return fmt.Errorf("%s is still there after %s", path.Base(at), removalTime)
 			}
 		}
 	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return fmt.Errorf("remove namespace %s: %w; kubectl delete namespace %s", n.namespace, err, n.namespace)
+	return nil
 }
 
 // awaitPods adds a check for each pod: it runs, or why not.

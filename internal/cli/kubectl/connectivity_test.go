@@ -95,7 +95,7 @@ func TestConnectivity(t *testing.T) {
 	if left := f.left(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	if len(f.removed) != 2 || !strings.HasSuffix(f.removed[0], "/networkpolicies/deny-all") {
+	if len(f.removed) != 5 || !strings.HasSuffix(f.removed[0], "/networkpolicies/deny-all") {
 		t.Errorf("removed %v", f.removed)
 	}
 }
