@@ -39,11 +39,11 @@ sed -i "1i # $spdx" "$out"/deploy/base/crd/confidentialcontainers.org_*.yaml \
 # -trimpath as `make build` has it, so that the clouds' SDKs are compiled once.
 CGO_ENABLED=0 go run -trimpath ./test/reference "$out/docs/reference" "$out/deploy/chart"
 mkdir -p "$out/deploy/chart/generated"
-cp "$out"/deploy/base/crd/confidentialcontainers.org_*.yaml deploy/components/monitoring/{rules.yaml,outrigger.json} \
+cp "$out"/deploy/base/crd/confidentialcontainers.org_*.yaml deploy/components/monitoring/{rules.yaml,outrigger-{pods,pools,nodes}.json} \
   "$out/deploy/chart/generated/"
 mkdir -p "$out"/deploy/ccm-operator/chart/{crds,generated}
 cp "$out/deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml" "$out/deploy/ccm-operator/chart/crds/"
-cp deploy/ccm-operator/kubernetes/rbac.yaml deploy/ccm-operator/monitoring/{alerts/rules,kubernetes/service,kubernetes/servicemonitors}.yaml "$out/deploy/ccm-operator/chart/generated/"
+cp deploy/ccm-operator/kubernetes/rbac.yaml deploy/ccm-operator/monitoring/{alerts/rules,kubernetes/service,kubernetes/servicemonitors}.yaml deploy/ccm-operator/monitoring/dashboard/outrigger-operator.json "$out/deploy/ccm-operator/chart/generated/"
 
 if [ "$check" = --check ]; then
   stale=0

@@ -8,6 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/url"
 	"path"
 	"strings"
 
@@ -75,6 +77,24 @@ func (c *Client) Get(ctx context.Context, at string, into any) error {
 // to into, unless that is nil.
 func (c *Client) Create(ctx context.Context, at string, object, into any) error {
 	return c.send(ctx, c.rest.Post().SetHeader("Content-Type", runtime.ContentTypeJSON), at, object, into)
+}
+
+// Delete begins the removal of an object.
+func (c *Client) Delete(ctx context.Context, at string) error {
+	_, err := do(ctx, c.rest.Delete().AbsPath(at))
+	return err
+}
+
+// Watch returns the events of a collection, as JSON: first each object that there is, then each change.
+func (c *Client) Watch(ctx context.Context, at string) (io.ReadCloser, error) {
+	return c.rest.Get().AbsPath(at).Param("watch", "true").Stream(ctx)
+}
+
+// URL returns that of a path, for protocols of their own such as that of exec.
+func (c *Client) URL(at string, query url.Values) string {
+	u := c.rest.Get().AbsPath(at).URL()
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 // Patch sends a merge patch (RFC 7386), or of operations a JSON patch (RFC 6902).

@@ -77,6 +77,8 @@ func TestOperatorChartHasWhatItIsMadeFrom(t *testing.T) {
 		"generated/rules.yaml":           "monitoring/alerts/rules.yaml",
 		"generated/service.yaml":         "monitoring/kubernetes/service.yaml",
 		"generated/servicemonitors.yaml": "monitoring/kubernetes/servicemonitors.yaml",
+
+		"generated/outrigger-operator.json": "monitoring/dashboard/outrigger-operator.json",
 	} {
 		is, err := os.ReadFile(filepath.Join(root, operatorChart, copied))
 		if err != nil {

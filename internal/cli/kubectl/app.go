@@ -3,7 +3,7 @@
 // Package kubectl is the command line of kubectl-outrigger: what Outrigger does
 // in a cluster, as its users and operators see it with a kubeconfig. It is the
 // program outrigger under another name; kubectl finds it in PATH and runs it as
-// `kubectl outrigger`. It changes nothing in the cluster.
+// `kubectl outrigger`. It changes nothing in the cluster, except for the namespace of its connectivity test.
 package kubectl
 
 import (
@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/outrigger/outrigger/internal/program"
@@ -52,6 +53,9 @@ type App struct {
 	Now    func() time.Time
 
 	kubeconfig, context, namespace, system string
+	all                                    bool // namespaces
+	as                                     rest.ImpersonationConfig
+	exec                                   exec // of tests
 }
 
 // Main runs the command line of this process and returns its exit code.
@@ -63,6 +67,7 @@ func Main() int {
 func (a *App) Run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // what clears up after the first signal is ended by the second
 	cmd := a.command()
 	cmd.SetArgs(args)
 	cmd.SetOut(a.Stdout)
@@ -101,7 +106,7 @@ func (a *App) command() *cobra.Command {
 		Short: "See what Outrigger does in a cluster",
 		Long: `kubectl-outrigger shows pods and the VMs that they run in, finds what is wrong
 and says how to mend it. kubectl runs it as "kubectl outrigger". It changes
-nothing in the cluster.`,
+nothing in the cluster; only connectivity test makes a namespace, and removes it.`,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl outrigger"},
 		Version:      version.String(),
 		SilenceUsage: true, SilenceErrors: true,
@@ -113,7 +118,12 @@ nothing in the cluster.`,
 	flags.StringVar(&a.context, "context", "", "context of the kubeconfig")
 	flags.StringVarP(&a.namespace, "namespace", "n", "", "namespace of the pods; default: that of the context")
 	flags.StringVar(&a.system, "system-namespace", SystemNamespace, "namespace where Outrigger is installed")
-	root.AddCommand(a.describeCommand(), a.topCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand(), a.migrateCommand())
+	flags.BoolVarP(&a.all, "all-namespaces", "A", false, "all namespaces, which is the default of all commands that are not about one pod")
+	flags.StringVar(&a.as.UserName, "as", "", "user to impersonate, such as system:serviceaccount:NAMESPACE:NAME")
+	flags.StringArrayVar(&a.as.Groups, "as-group", nil, "group to impersonate; may be given several times")
+	flags.StringVar(&a.as.UID, "as-uid", "", "UID to impersonate")
+	root.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	root.AddCommand(a.statusCommand(), a.versionCommand(), a.connectivityCommand(), a.describeCommand(), a.topCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand(), a.migrateCommand())
 	return root
 }
 
@@ -131,6 +141,12 @@ func (a *App) connect() (*cluster, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("find the cluster: %w", err)
 	}
+	if a.as.UserName == "" && (len(a.as.Groups) > 0 || a.as.UID != "") {
+		return nil, "", errors.New("--as-group and --as-uid need --as: the API server wants a user's name")
+	}
+	if a.as.UserName != "" {
+		config.Impersonate = a.as
+	}
 	namespace, _, err := loader.Namespace()
 	if err != nil {
 		return nil, "", fmt.Errorf("find the namespace: %w", err)
@@ -141,6 +157,9 @@ func (a *App) connect() (*cluster, string, error) {
 
 // onePod is for commands about one pod.
 func onePod(cmd *cobra.Command, args []string) error {
+	if all, err := cmd.Flags().GetBool("all-namespaces"); err == nil && all {
+		return errors.New("-A: a pod of one name is in one namespace: give it with -n")
+	}
 	if len(args) == 1 {
 		return nil
 	}

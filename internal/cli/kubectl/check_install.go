@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,43 +16,13 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 )
 
-func (k *checker) daemonSet(ctx context.Context, name string) doctor.Result {
-	var set daemonSet
-	if err := k.c.Get(ctx, api(apps, k.app.system, "daemonsets", name), &set); err != nil {
-		return unread(err, "DaemonSet "+k.app.system+"/"+name)
+func (k *checker) workload(ctx context.Context, kind, name string) doctor.Result {
+	var w workload
+	if err := k.c.Get(ctx, api(apps, k.app.system, strings.ToLower(kind)+"s", name), &w); err != nil {
+		return unread(err, kind+" "+k.app.system+"/"+name)
 	}
-	s := set.Status
-	look := fmt.Sprintf("kubectl describe daemonset %s -n %s; kubectl logs daemonset/%s -n %s", name, k.app.system, name, k.app.system)
-	switch {
-	case s.DesiredNumberScheduled == 0:
-		return doctor.Fail(labelHint, "%s runs on no node: none has its node selector %v", name, set.Spec.Template.Spec.NodeSelector)
-	case s.NumberReady == 0:
-		return doctor.Fail(look, "%s is ready on none of %d nodes", name, s.DesiredNumberScheduled)
-	case s.NumberReady < s.DesiredNumberScheduled:
-		return doctor.Warn(look, "%s is ready on %d of %d nodes", name, s.NumberReady, s.DesiredNumberScheduled)
-	}
-	return doctor.Good("%s is ready on %d nodes", name, s.NumberReady)
-}
-
-func (k *checker) deployment(ctx context.Context, name string) doctor.Result {
-	var d deployment
-	if err := k.c.Get(ctx, api(apps, k.app.system, "deployments", name), &d); err != nil {
-		return unread(err, "Deployment "+k.app.system+"/"+name)
-	}
-	wanted := 1
-	if d.Spec.Replicas != nil {
-		wanted = *d.Spec.Replicas
-	}
-	look := fmt.Sprintf("kubectl describe deployment %s -n %s; kubectl logs deployment/%s -n %s", name, k.app.system, name, k.app.system)
-	switch {
-	case wanted == 0:
-		return doctor.Fail(fmt.Sprintf("kubectl scale deployment %s -n %s --replicas=1", name, k.app.system), "%s is scaled to nothing", name)
-	case d.Status.ReadyReplicas == 0:
-		return doctor.Fail(look, "%s has no replica that is ready%s", name, why(d.Status.Conditions))
-	case d.Status.ReadyReplicas < wanted:
-		return doctor.Warn(look, "%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
-	}
-	return doctor.Good("%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
+	x := componentOf(kind, &w)
+	return x.readiness()
 }
 
 // why quotes the condition that says what keeps replicas away.

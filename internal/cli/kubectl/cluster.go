@@ -19,7 +19,10 @@ import (
 const requestTimeout = 30 * time.Second
 
 // cluster is an API server.
-type cluster struct{ *kubeapi.Client }
+type cluster struct {
+	*kubeapi.Client
+	config *rest.Config
+}
 
 func newCluster(config *rest.Config) (*cluster, error) {
 	config = rest.CopyConfig(config)
@@ -28,7 +31,23 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster: %w", err)
 	}
-	return &cluster{client}, nil
+	return &cluster{client, config}, nil
+}
+
+// create makes an object. One that is there is left as it is.
+func (c *cluster) create(ctx context.Context, at string, object any) error {
+	if err := c.Create(ctx, at, object, nil); !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// remove begins the removal of an object; one that is gone is a success.
+func (c *cluster) remove(ctx context.Context, at string) error {
+	if err := c.Delete(ctx, at); !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
 }
 
 // list returns all pages of a collection.

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -33,11 +34,21 @@ type fakeAPI struct {
 	objects map[string]any
 	// forbidden are paths that nobody may read.
 	forbidden map[string]bool
+	// missing are paths that the API server does not have.
+	missing map[string]bool
 	// denied are verb and resource of rights that nobody has.
 	denied map[string]bool
 	texts  map[string]string
-	dir    string
-	env    map[string]string
+	// watches is called when a watch begins, after its first answer; what it changes is announced.
+	watches func(path string)
+	// created is called for each object that is created, before it is seen.
+	created func(resource, name string, object o)
+	removed []string
+	exec    exec
+	mu      sync.Mutex // of what requests see
+	asked   []*http.Request
+	dir     string
+	env     map[string]string
 }
 
 func newFakeAPI(t *testing.T) *fakeAPI {
@@ -60,13 +71,29 @@ func (f *fakeAPI) put(path string, object any) { f.objects[path] = object }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Query().Get("watch") == "true" {
+		f.watch(w, r)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, r)
 	said, isText := f.texts[r.URL.Path]
 	object, there := f.objects[r.URL.Path]
 	switch {
 	case f.forbidden[r.URL.Path]:
 		f.refuse(w, 403, "Forbidden")
-	case r.Method == http.MethodPost:
+	case f.missing[r.URL.Path]:
+		f.refuse(w, 404, "NotFound")
+	case r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, authorization):
 		f.review(w, r.Body)
+	case r.Method == http.MethodPost:
+		f.create(r)
+		io.WriteString(w, "{}")
+	case r.Method == http.MethodDelete:
+		f.removed = append(f.removed, r.URL.Path)
+		maps.DeleteFunc(f.objects, func(path string, _ any) bool { return path == r.URL.Path || strings.HasPrefix(path, r.URL.Path+"/") })
+		io.WriteString(w, "{}")
 	case isText && r.URL.Query().Get("previous") != "true":
 		io.WriteString(w, said)
 	case there:
@@ -79,7 +106,37 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // listed are the resources that have a list also without objects.
-var listed = append([]string{"pods", "nodes", "events", "secrets", "peerpods", "daemonsets", "deployments", "mutatingwebhookconfigurations"}, append(dockerKinds, devKinds...)...)
+var listed = append([]string{"pods", "nodes", "events", "secrets", "peerpods", "daemonsets", "deployments", "mutatingwebhookconfigurations", "podvmpools", "cloudcontrollermanagers"}, append(dockerKinds, devKinds...)...)
+
+// create keeps an object; created may complete it.
+func (f *fakeAPI) create(r *http.Request) {
+	var object o
+	if err := json.NewDecoder(r.Body).Decode(&object); err != nil {
+		f.t.Error(err)
+		return
+	}
+	name := object["metadata"].(o)["name"].(string)
+	if f.created != nil {
+		f.created(filepath.Base(r.URL.Path), name, object)
+	}
+	f.objects[r.URL.Path+"/"+name] = object
+}
+
+// watch says twice that something is there, and holds the request.
+func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
+	event := func() {
+		io.WriteString(w, `{"type": "MODIFIED", "object": {}}`)
+		http.NewResponseController(w).Flush()
+	}
+	event()
+	if f.watches != nil {
+		f.mu.Lock()
+		f.watches(r.URL.Path)
+		f.mu.Unlock()
+		event()
+	}
+	<-r.Context().Done()
+}
 
 func (f *fakeAPI) refuse(w http.ResponseWriter, code int, reason string) {
 	w.WriteHeader(code)
@@ -112,7 +169,7 @@ func (f *fakeAPI) review(w io.Writer, body io.Reader) {
 // run returns exit code, standard output and standard error.
 func (f *fakeAPI) run(args ...string) (int, string, string) {
 	var out, errs bytes.Buffer
-	a := &App{Stdout: &out, Stderr: &errs, Now: func() time.Time { return now }, Getenv: func(name string) string { return f.env[name] }}
+	a := &App{Stdout: &out, Stderr: &errs, exec: f.exec, Now: func() time.Time { return now }, Getenv: func(name string) string { return f.env[name] }}
 	code := a.Run(append([]string{"--kubeconfig", filepath.Join(f.dir, "kubeconfig")}, args...))
 	return code, out.String(), errs.String()
 }

@@ -10,14 +10,21 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/outrigger/outrigger/internal/cli/demoimage"
 	"github.com/outrigger/outrigger/internal/cli/doctor"
+	"github.com/outrigger/outrigger/provider/fake"
 	realcluster "github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/testns"
+	"github.com/outrigger/outrigger/test/tier"
 )
+
+func TestMain(m *testing.M) { testns.Main(m) }
 
 // TestOnARealAPIServer: an installation without nodes, from before it is made.
 func TestOnARealAPIServer(t *testing.T) {
@@ -30,6 +37,7 @@ func TestOnARealAPIServer(t *testing.T) {
 	u.result(before, "crd", doctor.OK)
 	u.result(before, "nodes", doctor.Error) // it has no kubelet
 	u.result(u.check(), "crd", doctor.Error)
+	t.Run("status", func(t *testing.T) { waitsForReal(t, cp, &real{t, cp.Kubeconfig}) })
 
 	cp.Kubectl(t, "apply", "-k", filepath.Join(stand.Root(), "deploy", "overlays", "qemu"))
 	cp.Kubectl(t, "wait", "--for=condition=Established", "crd/"+crdName)
@@ -50,6 +58,96 @@ func TestOnARealAPIServer(t *testing.T) {
 		}
 		nobody.result(nobody.check(), "rights", doctor.Warning)
 	})
+}
+
+// waitsForReal has status wait for a Deployment, while pods in VMs are not installed.
+func waitsForReal(t *testing.T, cp *realcluster.ControlPlane, u *real) {
+	if code, out, errs := u.run("status"); code != 1 || !strings.Contains(out, "nothing of Outrigger is installed") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	cp.Apply(t, `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "manager", "namespace": "default"},
+		"spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+		"spec": {"containers": [{"name": "manager", "image": "registry.example/capi-manager:v0.1.0"}]}}}}`)
+	type outcome struct {
+		code      int
+		out, errs string
+	}
+	waited := make(chan outcome, 1)
+	said := &firstWrite{done: make(chan struct{})}
+	go func() {
+		var out bytes.Buffer
+		code := (&App{Stdout: &out, Stderr: said, Getenv: os.Getenv, Now: time.Now}).Run([]string{"--kubeconfig", u.kubeconfig, "status", "--wait", "--timeout=1m"})
+		waited <- outcome{code, out.String(), said.text.String()}
+	}()
+	<-said.done // it has seen that it is not ready
+	cp.Kubectl(t, "wait", "--for=jsonpath={.status.replicas}=2", "deployment/manager", "--timeout=60s")
+	for _, pod := range strings.Fields(cp.Kubectl(t, "get", "pods", "-l", "a=b", "-o", "name")) { // there is no kubelet
+		cp.Kubectl(t, "patch", pod, "--subresource=status", "--type=merge", "-p", `{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`)
+	}
+	got := <-waited
+	t.Logf("%+v", got)
+	if got.code != 0 {
+		t.Errorf("exit code %d", got.code)
+	}
+	wants(t, got.errs, "waiting for capi-manager: ")
+	wants(t, got.out, "manager    Deployment  default    2/2    v0.1.0")
+	cp.Kubectl(t, "delete", "deployment", "manager")
+}
+
+// firstWrite closes done at the first write.
+type firstWrite struct {
+	text bytes.Buffer
+	once sync.Once
+	done chan struct{}
+}
+
+func (f *firstWrite) Write(p []byte) (int, error) {
+	f.once.Do(func() { close(f.done) })
+	return f.text.Write(p)
+}
+
+// TestConnectivityOnACluster: all ways between pods whose VMs are guests of a cloud. The node's network plugin is
+// a bridge, which enforces no policies and has no IPv6.
+func TestConnectivityOnACluster(t *testing.T) {
+	testns.RequireRoot(t)
+	cp := realcluster.StartControlPlane(t, realcluster.ControlPlaneOptions{})
+	registry := &realcluster.Registry{}
+	registry.Start(t, cp)
+	node := realcluster.StartNode(t, cp, realcluster.OutriggerNode(t, realcluster.NodeOptions{Mirrors: map[string]string{registry.Host: registry.URL()}}))
+	realcluster.Install(t, cp, node, realcluster.StartCloud(t, fake.Options{}).Outrigger(realcluster.OutriggerOptions{}))
+	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"agent-relay": stand.Binary(t, "agent-relay")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, pushed := &real{t, cp.Kubeconfig}, registry.Push(t, "relay:1", image)
+	code, out, errs := u.run("connectivity", "test", "-o", "json", "--image", pushed, "--outside", registry.Host, "--skip", "policy")
+	var checks []NetCheck
+	if err := json.Unmarshal([]byte(out), &checks); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range checks {
+		want := passed
+		if strings.Contains(c.Name, "IPv6") || strings.Contains(c.Detail, "--skip") {
+			want = skipped
+		}
+		if c.Outcome != want {
+			t.Errorf("%+v, want %s", c, want)
+		}
+	}
+	if code != 0 || errs != "" || len(checks) != 16 {
+		t.Errorf("exit code %d, %d checks: %s", code, len(checks), errs)
+	}
+	t.Run("policy", func(t *testing.T) {
+		tier.OnlyAll(t) // two checks wait for what does not come
+		code, out, _ := (&real{t, cp.Kubeconfig}).run("connectivity", "test", "--image", pushed, "--skip", "pod,service,dns,mtu,throughput")
+		wants(t, out, "✗ NetworkPolicy keeps a pod in a VM out", "✗ NetworkPolicy keeps an ordinary pod out", "can still be reached", "✓ without it the server is back")
+		if code != 1 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+	if left := cp.Kubectl(t, "get", "namespaces,peerpods", "-A", "-o", "name"); strings.Contains(left, "connectivity") || strings.Contains(left, "peerpod") {
+		t.Errorf("left: %s", left)
+	}
 }
 
 // describeReal looks at a PeerPod as the API server keeps it.

@@ -5,6 +5,7 @@ package kubectl
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -44,14 +45,21 @@ type pod struct {
 		NodeName         string `json:"nodeName"`
 	} `json:"spec"`
 	Status struct {
-		Phase                 string             `json:"phase"`
-		Reason                string             `json:"reason"`
-		Message               string             `json:"message"`
+		Phase   string `json:"phase"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+		PodIP   string `json:"podIP"`
+		PodIPs  []struct {
+			IP string `json:"ip"`
+		} `json:"podIPs"`
 		Conditions            []metav1.Condition `json:"conditions"`
 		InitContainerStatuses []containerStatus  `json:"initContainerStatuses"`
 		ContainerStatuses     []containerStatus  `json:"containerStatuses"`
 	} `json:"status"`
 }
+
+// ready reports whether its containers are.
+func (p *pod) ready() bool { return meta.IsStatusConditionTrue(p.Status.Conditions, "Ready") }
 
 // named is a part of a list of which only the names are of interest.
 type named struct {
@@ -104,29 +112,39 @@ type node struct {
 	} `json:"status"`
 }
 
-type daemonSet struct {
-	Spec struct {
+// workload is a DaemonSet or a Deployment; each has only its own numbers.
+type workload struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Spec     struct {
+		Replicas *int                 `json:"replicas"`
+		Selector metav1.LabelSelector `json:"selector"`
+		// UpdateStrategy is a DaemonSet's.
+		UpdateStrategy struct {
+			Type string `json:"type"`
+		} `json:"updateStrategy"`
 		Template struct {
 			Spec struct {
 				NodeSelector map[string]string `json:"nodeSelector"`
+				Containers   []struct {
+					Name  string `json:"name"`
+					Image string `json:"image"`
+				} `json:"containers"`
 			} `json:"spec"`
 		} `json:"template"`
 	} `json:"spec"`
 	Status struct {
-		DesiredNumberScheduled int `json:"desiredNumberScheduled"`
-		NumberReady            int `json:"numberReady"`
+		ObservedGeneration     int64              `json:"observedGeneration"`
+		DesiredNumberScheduled int                `json:"desiredNumberScheduled"`
+		NumberReady            int                `json:"numberReady"`
+		UpdatedNumberScheduled int                `json:"updatedNumberScheduled"`
+		ReadyReplicas          int                `json:"readyReplicas"`
+		UpdatedReplicas        int                `json:"updatedReplicas"`
+		Conditions             []metav1.Condition `json:"conditions"`
 	} `json:"status"`
 }
 
-type deployment struct {
-	Spec struct {
-		Replicas *int `json:"replicas"`
-	} `json:"spec"`
-	Status struct {
-		ReadyReplicas int                `json:"readyReplicas"`
-		Conditions    []metav1.Condition `json:"conditions"`
-	} `json:"status"`
-}
+// onDelete is the update strategy of what an update must not end, such as relays.
+const onDelete = "OnDelete"
 
 type runtimeClass struct {
 	Handler    string `json:"handler"`

@@ -23,13 +23,13 @@ func (a *App) topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Show the pod VMs of each node and how many it may have", Args: cobra.NoArgs,
 		Long: `Show the pod VMs of each node, by phase, and how many it may have (its capacity of
-kata.peerpods.io/vm, which PEERPODS_LIMIT_PER_NODE sets).`,
+kata.peerpods.io/vm, which PEERPODS_LIMIT_PER_NODE sets). With -n only the VMs of that namespace are counted.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, _, err := a.connect()
 			if err != nil {
 				return err
 			}
-			usage, err := c.usage(cmd.Context())
+			usage, err := c.usage(cmd.Context(), a.namespace)
 			if err != nil {
 				return err
 			}
@@ -56,12 +56,12 @@ type NodeUsage struct {
 // Usage is that of all nodes with an adaptor or with PeerPods, by name.
 type Usage []*NodeUsage
 
-func (c *cluster) usage(ctx context.Context) (Usage, error) {
+func (c *cluster) usage(ctx context.Context, namespace string) (Usage, error) {
 	nodes, err := list[node](ctx, c, core("", "nodes"), nil)
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	peerPods, err := c.peerPods(ctx, "")
+	peerPods, err := c.peerPods(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}

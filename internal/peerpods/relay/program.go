@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/outrigger/outrigger/internal/netprobe"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -21,6 +22,9 @@ const Program = "agent-relay"
 
 // Main is that program: it serves until SIGTERM and returns the exit code.
 func Main(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == netprobe.Argument {
+		return netprobe.Main(args[1:], stdout, stderr)
+	}
 	// A terminal's interrupt is for the adaptor: this process goes on.
 	signal.Ignore(os.Interrupt, syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
