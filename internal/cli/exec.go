@@ -127,7 +127,8 @@ func (a *App) exec(ctx context.Context, f *execFlags, name string, command []str
 func (f *execFlags) spec(p *record.Pod, command, extra []string) (podclient.ExecSpec, error) {
 	spec := podclient.ExecSpec{
 		Args: command, TTY: f.tty, Cwd: cmp.Or(f.workdir, p.Cwd),
-		User: podclient.User{UID: p.UID, GID: p.GID, AdditionalGIDs: p.GIDs},
+		User:         podclient.User{UID: p.UID, GID: p.GID, AdditionalGIDs: p.GIDs},
+		Capabilities: p.Capabilities,
 	}
 	env := p.Env
 	if f.tty {

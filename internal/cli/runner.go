@@ -3,7 +3,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/docker/go-connections/proxy"
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
@@ -33,17 +36,27 @@ type runRequest struct {
 	ID, Name, Image, Platform string
 	Command, Env              []string
 	User, Workdir, Hostname   string
-	DNS                       []string
-	Mounts                    []podclient.Mount
-	Annotations               map[string]string
-	MilliCPU, MemoryBytes     int64
-	Interactive, TTY          bool
-	NoNetwork                 bool
-	PullTimeout, StopTimeout  time.Duration
-	BootTimeout               time.Duration
-	Keep, Detach              bool
-	LogLimit                  int64
-	Timeline                  bool
+	// Entrypoint replaces the image's entrypoint and command; nil does not.
+	Entrypoint []string
+	Labels     map[string]string
+	ReadOnly   bool
+	// Capabilities are all that the container has; nil means the default.
+	Capabilities             []string
+	Publish                  []string
+	PublishAll               bool
+	StopSignal               string
+	ShmBytes                 int64
+	DNS                      []string
+	Mounts                   []podclient.Mount
+	Annotations              map[string]string
+	MilliCPU, MemoryBytes    int64
+	Interactive, TTY         bool
+	NoNetwork                bool
+	PullTimeout, StopTimeout time.Duration
+	BootTimeout              time.Duration
+	Keep, Detach             bool
+	LogLimit                 int64
+	Timeline                 bool
 }
 
 // vmSize returns the VM's processors and memory; 0 for the provider's default.
@@ -78,6 +91,7 @@ type runner struct {
 	image     *registry.Image
 	record    *record.Pod
 	network   node.Network
+	ports     []proxy.Proxy
 	client    *podclient.Client
 	pod       *podclient.Pod
 	container *podclient.Container
@@ -152,7 +166,11 @@ func (r *runner) admit(ctx context.Context) error {
 	r.record = &record.Pod{
 		ID: r.req.ID, Name: r.req.Name, Namespace: "default", Image: r.req.Image, Status: record.Creating,
 		Owner: procid.Self(), Detached: r.req.Detach, Keep: r.req.Keep, Socket: r.req.Socket,
-		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(),
+		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(), Labels: r.req.Labels,
+		StopSignal: cmp.Or(r.req.StopSignal, r.image.Config.StopSignal),
+	}
+	if r.record.Request, err = json.Marshal(r.req); err != nil {
+		return err
 	}
 	if r.req.Socket == "" {
 		r.node = r.app.poolFor(ctx, r.node, r.req)
@@ -212,7 +230,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 func (r *runner) createPod(ctx context.Context) (err error) {
 	spec := podclient.PodSpec{
 		ID: r.req.ID, Name: r.req.Name, Namespace: r.record.Namespace, Hostname: r.req.Hostname,
-		Annotations: r.req.Annotations, StartTimeout: r.req.BootTimeout,
+		Annotations: r.req.Annotations, StartTimeout: r.req.BootTimeout, ShmBytes: r.req.ShmBytes,
 	}
 	spec.VCPUs, spec.MemoryMiB = r.req.vmSize()
 	r.client = podclient.New(r.record.Socket)
@@ -226,6 +244,9 @@ func (r *runner) createPod(ctx context.Context) (err error) {
 	spec.OnEvent = show(r.progress, booting)
 	began := time.Now()
 	if err := r.attachNetwork(&spec); err != nil {
+		return err
+	}
+	if err := r.publish(r.wantedPorts()); err != nil {
 		return err
 	}
 	r.step("attach-network", began)
@@ -361,6 +382,9 @@ func (r *runner) giveUpOnInterrupts(ctx context.Context, cancel context.CancelFu
 
 func (r *runner) removePod(ctx context.Context) error {
 	var errs []error
+	for _, port := range r.ports {
+		port.Close()
+	}
 	if r.client != nil { // also after a failed Create, during which the adaptor may have died
 		var err error
 		if r.pod != nil {
