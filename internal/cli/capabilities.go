@@ -37,7 +37,7 @@ func parseCapabilities(add, drop []string) ([]string, error) {
 			all = append(all, "CAP_"+name)
 		}
 	} else if slices.Contains(dropped, "CAP_ALL") {
-		all = nil
+		all = []string{} // nil would be the default
 	}
 	all = append(all, added...)
 	slices.Sort(all)

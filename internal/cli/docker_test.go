@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -104,18 +105,17 @@ func TestPsFiltersAndFormats(t *testing.T) {
 	eventually(t, "the job has ended", func() bool { _, out, _ := s.run("ps", "-q", "-f", "exited=3"); return out != "" })
 	_, id, _ := s.run("inspect", "-f", "{{.Id}}", "web")
 	for line, want := range map[string]string{
-		"ps --format {{.Names}}":                                        "web\n",
-		"ps -a --format {{.Names}}/{{.State}}":                          "web/running\njob/exited\n",
-		"ps -q":                                                         id[:12] + "\n",
-		"ps -q --no-trunc":                                              id,
-		"ps --filter label=app --format {{.Names}}":                     "web\n",
-		"ps -a --filter label=app=y --format {{.Names}}":                "job\n",
-		"ps --filter status=exited --format {{.Label|printf}}":          "125",
-		`ps --filter status=exited --format {{.Names}}={{.Label"app"}}`: "job=y\n",
-		"ps -a -f name=we -f name=jo --format {{.Names}}":               "web\njob\n",
-		"ps -a -f name=we -f status=exited --format {{.Names}}":         "",
-		"ps -f id=" + id[:4] + " --format json":                         `"Names":"web"`,
-		"ps -f colour=red":                                              "125",
+		"ps --format {{.Names}}":                                "web\n",
+		"ps -a --format {{.Names}}/{{.State}}":                  "web/running\njob/exited\n",
+		"ps -q":                                                 id[:12] + "\n",
+		"ps -q --no-trunc":                                      id,
+		"ps --filter label=app --format {{.Names}}":             "web\n",
+		"ps -a --filter label=app=y --format {{.Names}}":        "job\n",
+		"ps --filter status=exited --format {{.Label|printf}}":  "125",
+		"ps -a -f name=we -f name=jo --format {{.Names}}":       "web\njob\n",
+		"ps -a -f name=we -f status=exited --format {{.Names}}": "",
+		"ps -f id=" + id[:4] + " --format json":                 `"Names":"web"`,
+		"ps -f colour=red":                                      "125",
 	} {
 		code, stdout, stderr := s.run(strings.Fields(line)...)
 		if code != 0 {
@@ -124,6 +124,9 @@ func TestPsFiltersAndFormats(t *testing.T) {
 		if stdout != want && (!strings.HasSuffix(line, "json") || !strings.Contains(stdout, want)) {
 			t.Errorf("%s: %q, want %q: %s", line, stdout, want, stderr)
 		}
+	}
+	if _, stdout, _ := s.run("ps", "--filter", "status=exited", "--format", `{{.Names}}={{.Label "app"}}`); stdout != "job=y\n" {
+		t.Errorf("a label: %q", stdout)
 	}
 	if _, stdout, _ := s.run("ps", "--format", `table {{.Names}}\t{{.Labels}}`); stdout != "NAMES   LABELS\nweb     app=x\n" {
 		t.Errorf("a table: %q", stdout)
@@ -173,7 +176,7 @@ func TestStopKillAndWait(t *testing.T) {
 // TestWaitForAPodThatIsNotKept: its record goes with it.
 func TestWaitForAPodThatIsNotKept(t *testing.T) {
 	s := newStand(t)
-	s.detached("p1", "sleep 1000")
+	s.detached("p1", "exec sleep 1000")
 	waited := make(chan string)
 	go func() {
 		_, out, stderr := s.run("wait", "p1")
@@ -229,9 +232,18 @@ func TestPublish(t *testing.T) {
 		}
 	}()
 	tcpPort, udpPort := portOf(tcp.Addr()), portOf(udp.LocalAddr())
-	s.detached("web", "sleep 1000", "--network", "default", "-p", "127.0.0.1::"+tcpPort, "-p", "127.0.0.1:20000-40000:"+udpPort+"/udp")
-	_, at, _ := s.run("port", "web", tcpPort)
-	_, at2, _ := s.run("port", "web", udpPort+"/udp")
+	done := make(chan int)
+	go func() { // in this process: a monitor has the real network
+		code, _, _ := s.run(s.sh("exec sleep 1000", "--name", "web", "-p", "127.0.0.1::"+tcpPort, "-p", "127.0.0.1:20000-40000:"+udpPort+"/udp")...)
+		done <- code
+	}()
+	var at, at2 string
+	eventually(t, "the ports are open", func() bool {
+		_, state, _ := s.run("ps", "--format", "{{.State}}")
+		_, at, _ = s.run("port", "web", tcpPort)
+		_, at2, _ = s.run("port", "web", udpPort+"/udp")
+		return state == "running\n"
+	})
 	at, at2 = strings.TrimSpace(at), strings.TrimSpace(at2)
 	check := func() {
 		t.Helper()
@@ -240,6 +252,7 @@ func TestPublish(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.SetDeadline(time.Now().Add(10 * time.Second))
 			fmt.Fprint(c, "hello")
 			if half, ok := c.(*net.TCPConn); ok {
 				half.CloseWrite()
@@ -269,6 +282,14 @@ func TestPublish(t *testing.T) {
 	code, _, stderr = s.run("run", "-q", "-p", tcp.Addr().String()+":80", s.image)
 	if code != 125 || !strings.Contains(stderr, "of this host is in use:") {
 		t.Errorf("a port that another program uses: %d, %s", code, stderr)
+	}
+	s.run("kill", "web")
+	if code := <-done; code != 137 {
+		t.Errorf("code %d", code)
+	}
+	if c, err := net.Dial("tcp", at); err == nil {
+		c.Close()
+		t.Error("the port is open after the pod's end")
 	}
 }
 
@@ -411,7 +432,7 @@ func TestWhatIsNotHereIsSaid(t *testing.T) {
 		"run --pid host IMAGE":           "--pid: ",
 		"run --ulimit nofile=1 IMAGE":    "--ulimit: the pod's agent takes no other limits",
 		"run --entrypont x IMAGE":        "did you mean --entrypoint?",
-		"run --pubish 80 IMAGE":          "did you mean --publish or --publish-all?",
+		"run --pubish 80 IMAGE":          "did you mean --publish?",
 		"run -p 80:80/sctp IMAGE":        "only TCP and UDP",
 		"run -p x:80 IMAGE":              "want [ADDRESS:]",
 		"run -p 80 --network none IMAGE": "the pod has no network",
