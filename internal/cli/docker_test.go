@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger/outrigger/internal/cli/node"
 )
 
 // TestFlagsOfDocker: what reaches the pod's agent.
@@ -456,5 +458,46 @@ func TestWhatIsNotHereIsSaid(t *testing.T) {
 	}
 	if code, stdout, _ := s.run("--version"); code != 0 || !strings.HasPrefix(stdout, "outrigger ") {
 		t.Errorf("--version: %d, %q", code, stdout)
+	}
+}
+
+func TestStartRestartAttach(t *testing.T) {
+	s := newStand(t)
+	n := &node.Node{Root: s.root}
+	script := "echo up; trap 'exit 4' TERM; while :; do sleep 0.05; done"
+	s.detached("web", script, "--rm=false", "-e", "A=1")
+	up := func(times int) {
+		t.Helper()
+		eventually(t, "it is up", func() bool { _, out, _ := s.run("logs", "web"); return out == strings.Repeat("up\n", times) })
+	}
+	up(1)
+	first, _ := n.Pods().Find("web")
+	if code, stdout, stderr := s.run("restart", "web"); code != 0 || stdout != "web\n" {
+		t.Fatalf("restart: %d, %q, %s", code, stdout, stderr)
+	}
+	up(2)
+	if now, _ := n.Pods().Find("web"); now.ID != first.ID || now.ContainerID == first.ContainerID || !slices.Contains(now.Env, "A=1") {
+		t.Errorf("restarted as %+v", now)
+	}
+	if code, stdout, _ := s.run("start", "web"); code != 0 || stdout != "web\n" {
+		t.Errorf("start of what runs: %d, %q", code, stdout)
+	}
+	s.run("stop", "web")
+	if code, stdout, stderr := s.run("start", "web"); code != 0 || stdout != "web\n" {
+		t.Fatalf("start: %d, %q, %s", code, stdout, stderr)
+	}
+	up(3)
+	out, attached := &buffer{}, make(chan int)
+	go func() {
+		attached <- s.app(nil, out, io.Discard).Run([]string{"--root", s.root, "--socket", s.node.Socket, "attach", "web"})
+	}()
+	eventually(t, "attach shows the log", func() bool { return out.String() != "" })
+	s.run("stop", "web")
+	if code := <-attached; code != 4 {
+		t.Errorf("attach: %d", code)
+	}
+	s.detached("gone", script)
+	if code, stdout, stderr := s.run("restart", "-t", "5", "gone"); code != 0 || stdout != "gone\n" {
+		t.Errorf("restart of one that is not kept: %d, %q, %s", code, stdout, stderr)
 	}
 }

@@ -197,7 +197,7 @@ func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter
 	r.streams = podclient.IO{Stdin: strings.NewReader(""), Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
 	r.started = func() { report.send(monitorEvent{Started: true}); report.close() }
 	code, err := r.run(ctx)
-	if err != nil && r.record == nil { // it failed before there was a record
+	if _, kept := n.Pods().Find(req.ID); err != nil && r.record == nil && kept != nil { // it failed before there was a record
 		err = errors.Join(err, a.forget(context.WithoutCancel(ctx), n, &record.Pod{ID: req.ID}, nil))
 	}
 	return code, err

@@ -194,7 +194,7 @@ func (r *runner) checkUnique() error {
 		return err
 	}
 	for _, p := range pods {
-		if p.Name == r.req.Name {
+		if p.Name == r.req.Name && (p.ID != r.req.ID || p.Live()) { // the same one is started again
 			return fmt.Errorf("there is a pod named %q already; remove it with `outrigger rm %s` or take another --name", p.Name, p.Name)
 		}
 	}

@@ -66,7 +66,7 @@ func (a *App) eachPod(use, short, long string, do func(ctx context.Context, name
 			var errs []error
 			for _, name := range names {
 				said, err := do(cmd.Context(), name)
-				if errs = append(errs, err); err == nil {
+				if errs = append(errs, err); err == nil && said != nil {
 					fmt.Fprintln(a.Stdout, said)
 				}
 			}
@@ -105,9 +105,13 @@ container; of a pod that was run with --rm=false the record and the log stay.`,
 			}
 			return name, a.stop(ctx, n, p, grace)
 		})
-	cmd.Flags().VarP(seconds{&grace}, "time", "t", "grace time in seconds, or with a unit")
-	cmd.Flags().Lookup("time").DefValue = "run --stop-timeout"
+	graceFlag(cmd, &grace)
 	return cmd
+}
+
+func graceFlag(cmd *cobra.Command, into *time.Duration) {
+	cmd.Flags().VarP(seconds{into}, "time", "t", "grace time in seconds, or with a unit")
+	cmd.Flags().Lookup("time").DefValue = "run --stop-timeout"
 }
 
 // stop ends a pod's container and returns when its owner has removed the VM. A negative grace time is
