@@ -116,7 +116,7 @@ the first pod and removes everything with the last.`,
 	flags.StringVar(&a.socket, "socket", os.Getenv("REMOTE_HYPERVISOR_ENDPOINT"), "hypervisor socket of a running cloud-api-adaptor; without it one is started (env REMOTE_HYPERVISOR_ENDPOINT)")
 	root.SetFlagErrorFunc(wrongFlag)
 	root.SetVersionTemplate("outrigger {{.Version}}\n")
-	root.AddCommand(a.startCommand(), a.restartCommand(), a.attachCommand(), a.stopCommand(), a.killCommand(), a.waitCommand(), a.inspectCommand(), a.topCommand(), a.portCommand(), a.cpCommand())
+	root.AddCommand(a.playCommand(), a.startCommand(), a.restartCommand(), a.attachCommand(), a.stopCommand(), a.killCommand(), a.waitCommand(), a.inspectCommand(), a.topCommand(), a.portCommand(), a.cpCommand())
 	root.AddCommand(a.runCommand(), a.psCommand(), a.execCommand(), a.logsCommand(), a.consoleCommand(), a.statsCommand(),
 		a.timelineCommand(), a.rmCommand(), a.poolCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
 	return root

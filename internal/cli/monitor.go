@@ -268,6 +268,9 @@ func (r *runner) takeOver(ctx context.Context) (err error) {
 	}
 	r.container = r.pod.Container(r.record.ContainerID, r.record.TTY)
 	r.streams = podclient.IO{Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
+	if r.req.Pod != nil {
+		r.takeOverPlayed()
+	}
 	code, err := r.watch()
 	return errors.Join(err, r.tearDown(code, err))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/docker/go-connections/proxy"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger/outrigger/internal/cli/manifest"
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/cli/registry"
@@ -57,6 +58,8 @@ type runRequest struct {
 	Keep, Detach             bool
 	LogLimit                 int64
 	Timeline                 bool
+	// Pod is what `play` runs, in place of one container.
+	Pod *manifest.Pod `json:",omitempty"`
 }
 
 // vmSize returns the VM's processors and memory; 0 for the provider's default.
@@ -95,6 +98,8 @@ type runner struct {
 	client    *podclient.Client
 	pod       *podclient.Pod
 	container *podclient.Container
+	played    []*played
+	noting    sync.Mutex
 }
 
 // run runs the pod and returns the container's exit code. Whatever happens, it removes
@@ -202,6 +207,12 @@ func (r *runner) checkUnique() error {
 }
 
 func (r *runner) bringUp(ctx context.Context) error {
+	if r.req.Pod != nil {
+		if err := r.playUp(ctx); err != nil {
+			return err
+		}
+		return r.notePlayed()
+	}
 	spec, err := r.containerSpec()
 	if err != nil {
 		return err
@@ -209,7 +220,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 	if err := r.createPod(ctx); err != nil {
 		return err
 	}
-	image, done, err := r.offerImage(ctx)
+	image, done, err := r.offerImage(ctx, r.image)
 	if err != nil {
 		return err
 	}
@@ -301,9 +312,9 @@ func describeStart(name string, err error) error {
 
 // offerImage returns the reference for the guest to pull. It serves an image of this
 // host until done is called.
-func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err error) {
-	if r.image.Reference != "" {
-		return r.image.Reference, func() {}, nil
+func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref string, done func(), err error) {
+	if image.Reference != "" {
+		return image.Reference, func() {}, nil
 	}
 	info, err := r.client.Info(ctx)
 	if err != nil {
@@ -311,9 +322,9 @@ func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err e
 	}
 	addr, err := netip.ParseAddr(info.NodeAddress)
 	if err != nil {
-		return "", nil, fmt.Errorf("the adaptor of provider %s does not know where its VMs see this host, so image %s cannot be served to them; push it to a registry", info.Provider, r.req.Image)
+		return "", nil, fmt.Errorf("the adaptor of provider %s does not know where its VMs see this host, so image %s cannot be served to them; push it to a registry", info.Provider, image.Name)
 	}
-	server, err := registry.Serve(addr, r.image)
+	server, err := registry.Serve(addr, image)
 	if err != nil {
 		return "", nil, err
 	}
@@ -323,6 +334,9 @@ func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err e
 // watch passes streams and signals until the container ends, and returns its exit
 // code.
 func (r *runner) watch() (int, error) {
+	if r.req.Pod != nil {
+		return r.playWatch()
+	}
 	r.progress.done()
 	s := session{
 		process: r.container.Process, signal: r.container.Signal, term: r.term,

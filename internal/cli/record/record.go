@@ -60,6 +60,8 @@ type Pod struct {
 	AgentSocket string `json:"agentSocket,omitempty"`
 	ContainerID string `json:"containerId,omitempty"`
 	TTY         bool   `json:"tty,omitempty"`
+	// Containers are the ids of those of a manifest, by name; ContainerID is the first.
+	Containers map[string]string `json:"containers,omitempty"`
 	// Command, Env, Cwd and the ids are the container's, for exec.
 	Command []string `json:"command,omitempty"`
 	Env     []string `json:"env,omitempty"`

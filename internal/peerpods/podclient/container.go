@@ -43,6 +43,8 @@ type ContainerSpec struct {
 	Capabilities []string
 	// ReadOnly makes the root file system one that cannot be written to.
 	ReadOnly bool
+	// NoNewPrivileges keeps programs such as sudo from getting more rights.
+	NoNewPrivileges bool
 
 	// CreateTimeout is the deadline of CreateContainer; 0 means [PullTimeout].
 	CreateTimeout time.Duration

@@ -84,7 +84,7 @@ func (s ContainerSpec) process() *agent.Process {
 	proc := ExecSpec{
 		Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User, TTY: s.TTY, Rows: s.Rows, Columns: s.Columns,
 	}.process()
-	proc.Capabilities = capabilities(s.Capabilities)
+	proc.Capabilities, proc.NoNewPrivileges = capabilities(s.Capabilities), s.NoNewPrivileges
 	return proc
 }
 
