@@ -447,7 +447,7 @@ func TestWhatIsNotHereIsSaid(t *testing.T) {
 		"logs --folow p":                 "did you mean --follow?",
 		"kill -s BOOM p":                 `signal "BOOM"`,
 		"build .":                        "docker build, docker save",
-		"psa":                            "did you mean ps?",
+		"psa":                            "did you mean play or ps?",
 		"create IMAGE":                   "instead there is: run --detach",
 		"cp a b":                         "one of the two is POD:PATH",
 	} {
@@ -499,5 +499,35 @@ func TestStartRestartAttach(t *testing.T) {
 	s.detached("gone", script)
 	if code, stdout, stderr := s.run("restart", "-t", "5", "gone"); code != 0 || stdout != "gone\n" {
 		t.Errorf("restart of one that is not kept: %d, %q, %s", code, stdout, stderr)
+	}
+}
+
+func TestRestartPolicy(t *testing.T) {
+	s := newStand(t)
+	count := func(name string) string { _, out, _ := s.run("logs", name); return out }
+	s.detached("twice", "echo x; exit 3", "--restart", "on-failure:1", "--rm=false")
+	eventually(t, "it has given up", func() bool { _, out, _ := s.run("ps", "-q", "-f", "exited=3"); return out != "" })
+	if got := count("twice"); got != "x\nx\n" {
+		t.Errorf("on-failure:1 ran %q", got)
+	}
+	s.detached("fine", "echo x", "--restart=on-failure", "--rm=false")
+	eventually(t, "it has ended", func() bool { _, out, _ := s.run("ps", "-q", "-f", "exited=0"); return out != "" })
+	if got := count("fine"); got != "x\n" {
+		t.Errorf("a container that succeeds ran %q", got)
+	}
+	s.detached("always", "echo x; trap 'exit 4' USR1; [ -e "+s.root+"/go ] || exit 0; while :; do sleep 0.02; done", "--restart", "always", "--stop-signal", "USR1", "--rm=false")
+	os.WriteFile(s.root+"/go", nil, 0o600)
+	eventually(t, "it runs again", func() bool { return strings.HasPrefix(count("always"), "x\nx\n") })
+	if code, _, stderr := s.run("stop", "always"); code != 0 {
+		t.Errorf("stop: %d, %s", code, stderr)
+	}
+	if _, out, _ := s.run("wait", "always"); out != "4\n" && out != "0\n" { // 0: it was stopped in the pause
+		t.Errorf("after stop: %q", out)
+	}
+	os.Remove(s.root + "/go")
+	for text, want := range map[string]string{"sometimes": "want no, on-failure", "always:3": "want no", "on-failure:x": "want no", "always": "goes with --detach"} {
+		if code, _, stderr := s.run("run", "--restart", text, s.image); code != 125 || !strings.Contains(stderr, want) {
+			t.Errorf("--restart %s: %d, %s", text, code, stderr)
+		}
 	}
 }

@@ -271,6 +271,6 @@ func (r *runner) takeOver(ctx context.Context) (err error) {
 	if r.req.Pod != nil {
 		r.takeOverPlayed()
 	}
-	code, err := r.watch()
+	code, err := r.watchAll(ctx)
 	return errors.Join(err, r.tearDown(code, err))
 }

@@ -32,7 +32,7 @@ type runFlags struct {
 	runRequest
 	quiet, rm, noTemplate           bool
 	cpus, memory, network, logLimit string
-	shmSize                         string
+	shmSize, restart                string
 	envFiles, mounts, annotations   []string
 	volumes, tmpfs, labels          []string
 	capAdd, capDrop                 []string
@@ -103,6 +103,7 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.BoolVar(&f.ReadOnly, "read-only", false, "the container cannot write to its image's files")
 	flags.StringSliceVar(&f.capAdd, "cap-add", nil, "further capability, such as NET_ADMIN, or ALL")
 	flags.StringSliceVar(&f.capDrop, "cap-drop", nil, "capability that the container does not have, or ALL")
+	flags.StringVar(&f.restart, "restart", "no", "no, on-failure[:TIMES], always or unless-stopped: whether a detached container that ends by itself is started again, in the same VM with the image's files; not after a reboot of this host")
 	flags.StringVar(&f.shmSize, "shm-size", "64MiB", "size of /dev/shm")
 	flags.StringArrayVar(&f.annotations, "annotation", nil, "annotation KEY=VALUE of the pod, such as io.katacontainers.config.hypervisor.machine_type=NAME")
 	flags.StringVarP(&f.User, "user", "u", "", "USER[:GROUP] by name or number (default: the image's)")
@@ -166,6 +167,13 @@ func (f *runFlags) checkNames() error {
 
 func (f *runFlags) checkModes() error {
 	var errs []error
+	var restart error
+	if f.Restart, restart = parseRestart(f.restart); restart != nil {
+		errs = append(errs, restart)
+	}
+	if f.Restart != (restartPolicy{}) && !f.Detach {
+		errs = append(errs, errors.New("--restart goes with --detach: it is a process in the background that starts containers again"))
+	}
 	if f.Detach && (f.Interactive || f.TTY) {
 		errs = append(errs, errors.New("--detach goes without -i and -t: nobody would be there to type"))
 	}

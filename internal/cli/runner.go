@@ -58,6 +58,7 @@ type runRequest struct {
 	Keep, Detach             bool
 	LogLimit                 int64
 	Timeline                 bool
+	Restart                  restartPolicy
 	// Pod is what `play` runs, in place of one container.
 	Pod *manifest.Pod `json:",omitempty"`
 }
@@ -100,6 +101,8 @@ type runner struct {
 	container *podclient.Container
 	played    []*played
 	noting    sync.Mutex
+	// asked says that a signal was to end the container.
+	asked bool
 }
 
 // run runs the pod and returns the container's exit code. Whatever happens, it removes
@@ -119,7 +122,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	stopWatch()
 	if err == nil {
 		r.started()
-		code, err = r.watch()
+		code, err = r.watchAll(context.WithoutCancel(ctx))
 	}
 	err = r.orSignal(ctx, err)
 	return code, errors.Join(err, r.tearDown(code, err))
@@ -220,6 +223,11 @@ func (r *runner) bringUp(ctx context.Context) error {
 	if err := r.createPod(ctx); err != nil {
 		return err
 	}
+	return r.startContainer(ctx, spec)
+}
+
+// startContainer creates and starts the container, and puts it on record.
+func (r *runner) startContainer(ctx context.Context, spec podclient.ContainerSpec) error {
 	image, done, err := r.offerImage(ctx, r.image)
 	if err != nil {
 		return err
@@ -339,10 +347,12 @@ func (r *runner) watch() (int, error) {
 	}
 	r.progress.done()
 	s := session{
-		process: r.container.Process, signal: r.container.Signal, term: r.term,
+		process: r.container.Process, term: r.term,
 		signals: r.signals, grace: r.req.StopTimeout, progress: r.progress,
+		signal: func(ctx context.Context, sig syscall.Signal) error { return r.container.Signal(ctx, r.stopSignal(sig)) },
 	}
 	code, err := s.run(context.Background(), r.streams)
+	r.asked = s.asked
 	if r.container.OOMKilled() {
 		r.progress.say("the container ran out of memory; give it more with --memory")
 	}

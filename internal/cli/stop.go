@@ -125,19 +125,21 @@ func (a *App) stop(ctx context.Context, n *node.Node, p *record.Pod, grace time.
 		return err
 	}
 	defer pod.Close()
-	if grace < 0 {
-		var req runRequest
-		if err := json.Unmarshal(p.Request, &req); err != nil {
-			return err
-		}
-		grace = req.StopTimeout
-	}
-	sig, err := parseSignal(cmp.Or(p.StopSignal, "TERM"))
-	if err != nil {
+	var req runRequest
+	if err := json.Unmarshal(p.Request, &req); err != nil {
 		return err
 	}
+	if grace < 0 {
+		grace = req.StopTimeout
+	}
 	first := pod.Container(p.ContainerID, p.TTY).Process
-	if err := first.Signal(ctx, sig); err != nil {
+	if req.Pod != nil || req.Restart != (restartPolicy{}) {
+		err = p.Owner.Signal(syscall.SIGTERM) // which would start containers again, and knows all of them
+	} else {
+		sig, _ := parseSignal(cmp.Or(p.StopSignal, "TERM"))
+		err = first.Signal(ctx, cmp.Or(sig, syscall.SIGTERM)) // an image may name what there is not
+	}
+	if err != nil {
 		return err
 	}
 	ended, cancel := context.WithTimeout(ctx, grace)
