@@ -26,8 +26,10 @@ var notHere = map[string]string{
 	"security-opt": ownKernel, "isolation": ownKernel, "runtime": ownKernel, "sysctl": ownKernel,
 	"link": "pods know no names of each other; give addresses with --env", "add-host": "a pod's /etc/hosts is made here; give addresses with --env",
 	"ip": "addresses are given out in turn", "ip6": "addresses are given out in turn", "mac-address": "addresses are given out in turn",
-	"init": "the first process of a container is its own; have the image reap children", "volumes-from": "each pod has a VM of its own; copy files with outrigger cp",
-	"volume-driver": "volumes are folders on the VM's disk", "log-driver": "logs are kept by outrigger, see --log-limit", "log-opt": "logs are kept by outrigger, see --log-limit",
+	"init":          "the first process of a container is its own; have the image reap children",
+	"volumes-from":  "each pod has a VM of its own; copy files with outrigger cp",
+	"volume-driver": "volumes are folders on the VM's disk",
+	"log-driver":    "logs are kept by outrigger, see --log-limit", "log-opt": "logs are kept by outrigger, see --log-limit",
 	"health-cmd": "nothing restarts a pod that is not healthy", "ulimit": agentTakes, "pids-limit": agentTakes, "memory-swap": agentTakes, "cpu-shares": agentTakes,
 	"cpuset-cpus": agentTakes, "blkio-weight": agentTakes, "oom-kill-disable": agentTakes, "oom-score-adj": agentTakes,
 	"group-add": "groups are those of the image's /etc/group", "cidfile": "run prints the pod's name", "sig-proxy": "signals go to the container always",
@@ -41,8 +43,11 @@ var otherName = map[string]string{
 
 // otherCommand says what is there instead of commands of docker.
 var otherCommand = map[string]string{
-	"create": "run --detach", "build": "docker build, docker save, and run docker-archive:FILE", "load": "run docker-archive:FILE", "login": "docker login, whose credentials are used here",
-	"info": "doctor", "container": "ps", "rename": "run --name", "compose": "play", "pause": "kill --signal STOP", "unpause": "kill --signal CONT",
+	"pull":   "run, whose VM pulls its image itself; no image is kept on this host",
+	"images": "run, whose VM pulls its image itself; no image is kept on this host",
+	"create": "run --detach", "build": "docker build, docker save, and run docker-archive:FILE", "load": "run docker-archive:FILE",
+	"login": "docker login, whose credentials are used here",
+	"info":  "doctor", "container": "ps", "rename": "run --name", "compose": "play", "pause": "kill --signal STOP", "unpause": "kill --signal CONT",
 	"commit": "cp", "export": "cp", "volume": "run --mount type=volume", "network": "run --network", "update": "run --cpus --memory", "diff": "exec", "push": "docker push",
 }
 

@@ -343,6 +343,12 @@ func TestCopy(t *testing.T) {
 	if code, _, stderr := s.run("cp", host+"/nothing", "p1:"+guest); code != 125 || !strings.Contains(stderr, "no such file") {
 		t.Errorf("what is not here: %d, %s", code, stderr)
 	}
+	evil := filepath.Join(guest, "e\x1b[2J"+strings.Repeat("x", 200))
+	write(evil, "x")
+	os.MkdirAll(host+"/there/"+filepath.Base(guest)+"/"+filepath.Base(evil), 0o755) // a folder is in the way
+	if code, _, stderr := s.run("cp", "p1:"+guest, host+"/there"); code != 125 || strings.ContainsRune(stderr, 0x1b) {
+		t.Errorf("a name with control characters: %d, %q", code, stderr)
+	}
 	if code, stdout, _ := s.run("cp", "p1:"+guest+"/two", "-"); code != 0 || !strings.Contains(stdout, "two") {
 		t.Errorf("to standard output: %d", code)
 	}
@@ -446,6 +452,7 @@ func TestWhatIsNotHereIsSaid(t *testing.T) {
 		"run --label =x IMAGE":           "--label",
 		"logs --folow p":                 "did you mean --follow?",
 		"kill -s BOOM p":                 `signal "BOOM"`,
+		"pull IMAGE":                     "no image is kept on this host",
 		"build .":                        "docker build, docker save",
 		"psa":                            "did you mean play or ps?",
 		"create IMAGE":                   "instead there is: run --detach",
