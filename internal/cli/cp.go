@@ -230,7 +230,7 @@ func (c copier) out(ctx context.Context, source, dest string) error {
 	}()
 	err := c.tar(ctx, podclient.IO{Stdout: w}, args...)
 	w.CloseWithError(err)
-	return errors.Join(redact.Error(<-done, redact.Line), err) // names of files are the guest's
+	return errors.Join(redact.Error(<-done, nil), err) // names of files are the guest's
 }
 
 // extract writes the entries of an archive, which all are base or lie in it, to dest and beneath, and
