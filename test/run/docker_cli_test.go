@@ -5,6 +5,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -102,13 +103,30 @@ func TestCommandLinesOfDocker(t *testing.T) {
 		{line: "stop -t 20 web", stdout: "web\n"},
 		{line: "wait web", stdout: "9\n"},
 		{line: "ps -a --format {{.Names}},{{.State}}", stdout: "web,exited\n"},
+		{line: "start web", stdout: "web\n"}, // a new VM
+		{line: "exec web cat /host/f", stdout: "content\n"},
+		{line: "port web 7000/udp", stdout: "127.0.0.1:18081\n"},
+		{line: "stop web", stdout: "web\n"},
+		{line: "logs web", stdout: "up\nup\n"},
 		{line: "rm web", stdout: "web\n"},
+		{line: "run -d --name twice --rm=false --restart on-failure:1 " + c.image + " sh -c echo$IFS$((1+1));exit$IFS$((3))", stdout: "twice\n"},
+		{line: "wait twice", stdout: "3\n"},
 	} {
 		stdout, stderr, code := c.run(t, "", strings.Fields(row.line)...)
 		if code != row.code || !strings.Contains(stdout, row.stdout) || !strings.Contains(stderr, row.stderr) {
 			t.Errorf("outrigger %s: exit code %d, want %d with %q and %q:\n%s%s", row.line, code, row.code, row.stdout, row.stderr, stdout, stderr)
 		}
 	}
+	eventually(t, func() error {
+		if stdout, stderr, _ := c.run(t, "", "ps", "-q", "-f", "name=twice", "-f", "exited=3"); stdout == "" {
+			return errors.New("--restart on-failure:1 has not given up: " + stderr)
+		}
+		return nil
+	})
+	if stdout, _, _ := c.run(t, "", "logs", "twice"); stdout != "2\n2\n" {
+		t.Errorf("--restart on-failure:1 ran %q", stdout)
+	}
+	c.run(t, "", "rm", "twice")
 	if data, err := os.ReadFile(filepath.Join(dir, "back/f")); string(data) != "content\n" {
 		t.Errorf("cp brought %q back: %v", data, err)
 	}
