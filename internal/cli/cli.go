@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/version"
 )
 
 // Exit codes of outrigger itself, those of docker and podman. Otherwise the
@@ -106,13 +107,16 @@ func (a *App) command() *cobra.Command {
 		Long: `outrigger runs a pod in a VM of its own, as a container runtime does with a Kata
 shim and cloud-api-adaptor, but without a cluster. It starts what it needs with
 the first pod and removes everything with the last.`,
-		SilenceUsage: true, SilenceErrors: true,
-		Args: cobra.NoArgs,
+		SilenceUsage: true, SilenceErrors: true, Version: version.String(),
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.root, "root", defaultRoot(), "folder for state and sockets (env OUTRIGGER_ROOT)")
 	flags.StringVar(&a.socket, "socket", os.Getenv("REMOTE_HYPERVISOR_ENDPOINT"), "hypervisor socket of a running cloud-api-adaptor; without it one is started (env REMOTE_HYPERVISOR_ENDPOINT)")
+	root.SetFlagErrorFunc(wrongFlag)
+	root.SetVersionTemplate("outrigger {{.Version}}\n")
+	root.AddCommand(a.playCommand(), a.startCommand(), a.restartCommand(), a.attachCommand(), a.stopCommand(), a.killCommand(), a.waitCommand(), a.inspectCommand(), a.topCommand(), a.portCommand(), a.cpCommand())
 	root.AddCommand(a.runCommand(), a.psCommand(), a.execCommand(), a.logsCommand(), a.consoleCommand(), a.statsCommand(),
 		a.timelineCommand(), a.rmCommand(), a.poolCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
 	return root

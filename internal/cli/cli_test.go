@@ -64,7 +64,7 @@ func newStand(t *testing.T) *stand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stand{t: t, node: n, root: filepath.Join(dir, "r"), image: "oci:" + testImage(t), net: &fakeNetwork{}}
+	s := &stand{t: t, node: n, root: filepath.Join(dir, "r"), image: "oci:" + testImage(t), net: &fakeNetwork{address: "192.0.2.7/24"}}
 	t.Cleanup(func() {
 		if code, _, stderr := s.run("rm", "--all"); code != 0 {
 			t.Errorf("rm --all: %d: %s", code, stderr)
@@ -89,6 +89,8 @@ func newStand(t *testing.T) *stand {
 type fakeNetwork struct {
 	mu    sync.Mutex
 	ports map[string]bool
+	// address is the pods'.
+	address string
 }
 
 func (f *fakeNetwork) AttachNetns(id string) (*localnet.Port, string, error) {
@@ -98,7 +100,7 @@ func (f *fakeNetwork) AttachNetns(id string) (*localnet.Port, string, error) {
 		f.ports = map[string]bool{}
 	}
 	f.ports[id] = true
-	return &localnet.Port{Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.7/24")}}, "/run/netns/fake", nil
+	return &localnet.Port{Addrs: []netip.Prefix{netip.MustParsePrefix(f.address)}}, "/run/netns/fake", nil
 }
 
 func (f *fakeNetwork) Detach(id string) error {

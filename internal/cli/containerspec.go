@@ -5,6 +5,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/outrigger/outrigger/internal/accounts"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
@@ -18,12 +19,14 @@ func (r *runner) containerSpec() (podclient.ContainerSpec, error) {
 	if err != nil {
 		return podclient.ContainerSpec{}, fmt.Errorf("image %s: %w", r.req.Image, err)
 	}
-	args := append([]string(nil), cfg.Entrypoint...)
-	if len(r.req.Command) > 0 {
-		args = append(args, r.req.Command...)
-	} else {
-		args = append(args, cfg.Cmd...)
+	args, command := slices.Clone(cfg.Entrypoint), cfg.Cmd
+	if r.req.Entrypoint != nil {
+		args, command = slices.Clone(r.req.Entrypoint), nil
 	}
+	if len(r.req.Command) > 0 {
+		command = r.req.Command
+	}
+	args = append(args, command...)
 	if len(args) == 0 {
 		return podclient.ContainerSpec{}, fmt.Errorf("image %s has no command; give one after --", r.req.Image)
 	}
@@ -32,12 +35,14 @@ func (r *runner) containerSpec() (podclient.ContainerSpec, error) {
 		Env:    mergeEnv(r.baseEnv(user), cfg.Env, r.req.Env),
 		User:   podclient.User{UID: user.UID, GID: user.GID, AdditionalGIDs: user.Additional},
 		Mounts: r.req.Mounts, MemoryBytes: r.req.MemoryBytes, MilliCPU: r.req.MilliCPU,
+		ReadOnly: r.req.ReadOnly, Capabilities: r.req.Capabilities,
 		CreateTimeout: r.req.PullTimeout, OnEvent: show(r.progress, ""), Image: r.req.Image,
 	}
 	if r.term != nil {
 		spec.Rows, spec.Columns = r.term.size()
 	}
 	r.record.Command, r.record.Env, r.record.Cwd = args, spec.Env, spec.Cwd
+	r.record.Capabilities = r.req.Capabilities
 	r.record.UID, r.record.GID, r.record.GIDs = user.UID, user.GID, user.Additional
 	return spec, nil
 }

@@ -21,6 +21,7 @@ type execFlags struct {
 	interactive, tty bool
 	env, envFiles    []string
 	user, workdir    string
+	container        string
 }
 
 func (a *App) execCommand() *cobra.Command {
@@ -51,6 +52,7 @@ func (a *App) execCommand() *cobra.Command {
 	flags.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable KEY=VALUE, or KEY to pass on this program's")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "file with one KEY=VALUE a line")
+	flags.StringVarP(&f.container, "container", "c", "", "container of a pod of outrigger play, by name (default: the first)")
 	flags.StringVarP(&f.user, "user", "u", "", "UID[:GID] (default: the container's user)")
 	flags.StringVarP(&f.workdir, "workdir", "w", "", "working directory (default: the container's)")
 	return cmd
@@ -109,9 +111,15 @@ func (a *App) exec(ctx context.Context, f *execFlags, name string, command []str
 	if term != nil {
 		spec.Rows, spec.Columns = term.size()
 	}
+	id := p.ContainerID
+	if f.container != "" {
+		if id = p.Containers[f.container]; id == "" {
+			return fmt.Errorf("pod %s has no container %q", p.Name, f.container)
+		}
+	}
 	signals, stop := catchSignals()
 	defer stop()
-	process, err := pod.Container(p.ContainerID, p.TTY).Exec(ctx, spec)
+	process, err := pod.Container(id, p.TTY).Exec(ctx, spec)
 	if err != nil {
 		return commandError(fmt.Errorf("exec in pod %s: %w", p.Name, err))
 	}
@@ -127,7 +135,8 @@ func (a *App) exec(ctx context.Context, f *execFlags, name string, command []str
 func (f *execFlags) spec(p *record.Pod, command, extra []string) (podclient.ExecSpec, error) {
 	spec := podclient.ExecSpec{
 		Args: command, TTY: f.tty, Cwd: cmp.Or(f.workdir, p.Cwd),
-		User: podclient.User{UID: p.UID, GID: p.GID, AdditionalGIDs: p.GIDs},
+		User:         podclient.User{UID: p.UID, GID: p.GID, AdditionalGIDs: p.GIDs},
+		Capabilities: p.Capabilities,
 	}
 	env := p.Env
 	if f.tty {

@@ -23,7 +23,7 @@ func (a *App) forget(ctx context.Context, n *node.Node, p *record.Pod, finish fu
 	}
 	defer unlock()
 	if p.Keep && finish != nil {
-		p.Status, p.AgentSocket = record.Exited, ""
+		p.Status, p.AgentSocket, p.Ports = record.Exited, "", nil
 		finish(p)
 		err = n.Pods().Save(p)
 	} else {

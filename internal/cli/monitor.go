@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,9 +37,6 @@ type monitorEvent struct {
 	Error   string `json:"error,omitempty"`
 	Code    int    `json:"code,omitempty"`
 }
-
-// defaultLogLimit bounds the log of a pod that was taken over, in bytes.
-const defaultLogLimit = 16 << 20
 
 func (a *App) monitorCommand() *cobra.Command {
 	var resume string
@@ -201,7 +197,7 @@ func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter
 	r.streams = podclient.IO{Stdin: strings.NewReader(""), Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
 	r.started = func() { report.send(monitorEvent{Started: true}); report.close() }
 	code, err := r.run(ctx)
-	if err != nil && r.record == nil { // it failed before there was a record
+	if _, kept := n.Pods().Find(req.ID); err != nil && r.record == nil && kept != nil { // it failed before there was a record
 		err = errors.Join(err, a.forget(context.WithoutCancel(ctx), n, &record.Pod{ID: req.ID}, nil))
 	}
 	return code, err
@@ -245,10 +241,11 @@ func (a *App) resume(ctx context.Context, id string) error {
 	}
 	signals, stop := catchSignals()
 	defer stop()
-	r := &runner{
-		app: a, node: n, record: p, progress: silent{}, client: podclient.New(p.Socket), signals: signals,
-		req: &runRequest{ID: p.ID, Name: p.Name, Keep: p.Keep, Detach: true, NoNetwork: !p.Network, StopTimeout: 10 * time.Second},
+	var req runRequest
+	if err := json.Unmarshal(p.Request, &req); err != nil {
+		return fmt.Errorf("record of pod %s: %w", p.Name, err)
 	}
+	r := &runner{app: a, node: n, record: p, progress: silent{}, client: podclient.New(p.Socket), signals: signals, req: &req}
 	return r.takeOver(ctx)
 }
 
@@ -261,13 +258,19 @@ func (r *runner) takeOver(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	log, err := openLog(r.node, r.record.ID, defaultLogLimit)
+	log, err := openLog(r.node, r.record.ID, r.req.LogLimit)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
+	if err := r.publish(r.record.Ports); err != nil {
+		fmt.Fprintln(log.Stream("stderr"), "outrigger:", err) // its container runs on
+	}
 	r.container = r.pod.Container(r.record.ContainerID, r.record.TTY)
 	r.streams = podclient.IO{Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
-	code, err := r.watch()
+	if r.req.Pod != nil {
+		r.takeOverPlayed()
+	}
+	code, err := r.watchAll(ctx)
 	return errors.Join(err, r.tearDown(code, err))
 }

@@ -181,6 +181,30 @@ func checkMount(m *podclient.Mount) error {
 	return nil
 }
 
+// parseVolume reads docker's -v: PATH:TARGET, NAME:TARGET or TARGET, with :ro or :rw.
+func parseVolume(text string) (podclient.Mount, error) {
+	m := podclient.Mount{Type: podclient.MountVolume}
+	parts := strings.Split(text, ":")
+	if last := len(parts) - 1; last > 0 && (parts[last] == "ro" || parts[last] == "rw") {
+		m.ReadOnly, parts = parts[last] == "ro", parts[:last]
+	}
+	switch {
+	case len(parts) == 1:
+		m.Source, m.Destination = strings.ReplaceAll(strings.Trim(parts[0], "/"), "/", "-"), parts[0]
+	case len(parts) > 2:
+		return m, fmt.Errorf("%q: want [SOURCE:]TARGET[:ro|:rw]; other options have no effect in a VM", text)
+	default:
+		m.Source, m.Destination = parts[0], parts[1]
+	}
+	if len(parts) == 2 && strings.ContainsAny(m.Source[:min(len(m.Source), 1)], "/.~") {
+		m.Type = podclient.MountBind
+	}
+	if err := checkMount(&m); err != nil {
+		return m, fmt.Errorf("%q: %w", text, err)
+	}
+	return m, nil
+}
+
 // podName is what RFC 1123 allows as a label.
 var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -39,29 +40,55 @@ type listedPod struct {
 	Provider string    `json:"provider,omitempty"`
 	Instance string    `json:"instance,omitempty"`
 	VM       []string  `json:"vmAddresses,omitempty"`
+
+	Labels map[string]string `json:"labels,omitempty"`
+	Ports  []string          `json:"ports,omitempty"`
+
+	finished time.Time
 }
 
 func (a *App) psCommand() *cobra.Command {
-	var output string
-	var all bool
+	var output, format string
+	var all, quiet, whole bool
+	var filters []string
 	cmd := &cobra.Command{
 		Use: "ps", Short: "List pods", Args: cobra.NoArgs,
-		Long: "List pods of this host: those of `outrigger run` and, with --socket, all of that adaptor.",
+		Long: `List pods of this host: those of ` + "`outrigger run`" + ` and, with --socket, all of that adaptor.
+
+--filter takes name=PART, id=BEGINNING, status=STATUS, exited=CODE, ancestor=IMAGE and
+label=KEY[=VALUE]. Of several with the same key one must match, and all keys.
+--format takes json or a template of Go with .ID, .Names, .Image, .Command, .CreatedAt,
+.RunningFor, .State, .Status, .Ports, .Labels and .Label "KEY".`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pods, err := a.list(cmd.Context(), all)
+			keep, ended, err := parseFilters(filters)
 			if err != nil {
 				return err
 			}
+			pods, err := a.list(cmd.Context(), all || ended)
+			if err != nil {
+				return err
+			}
+			pods = slices.DeleteFunc(pods, func(p listedPod) bool { return !keep(p) })
 			if hidden(a.root) {
 				fmt.Fprintln(a.Stderr, "outrigger: pods that root runs are not shown; sudo outrigger ps shows them")
 			}
-			if output == "json" {
+			if quiet {
+				format = "{{.ID}}"
+			}
+			switch {
+			case format != "":
+				return a.formatPods(pods, format, whole, time.Now())
+			case output == "json":
 				return program.WriteJSON(a.Stdout, pods)
 			}
 			return a.printPods(pods, output == "wide", time.Now())
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
+	cmd.Flags().BoolVar(&whole, "no-trunc", false, "whole ids and commands, with --quiet and --format")
+	cmd.Flags().StringArrayVarP(&filters, "filter", "f", nil, "KEY=VALUE: only such pods")
+	cmd.Flags().StringVar(&format, "format", "", "json, or a template; one that begins with table has a head")
 	commandline.Form(cmd, &output, "output", "form of the output", "table", "wide", "json")
 	return cmd
 }
@@ -166,6 +193,10 @@ func describePod(p *record.Pod, s *adaptor.Sandbox) listedPod {
 	l := listedPod{
 		Name: p.Name, Namespace: p.Namespace, ID: p.ID, Image: p.Image, Status: string(p.Status), Error: p.Error,
 		Created: p.Created, Command: p.Command, IPs: p.IPs, Provider: p.Provider,
+		Labels: p.Labels, finished: p.Finished,
+	}
+	for _, m := range p.Ports {
+		l.Ports = append(l.Ports, publishedAt(m)+"->"+string(m.Port))
 	}
 	switch {
 	case !p.Live():

@@ -32,7 +32,10 @@ type runFlags struct {
 	runRequest
 	quiet, rm, noTemplate           bool
 	cpus, memory, network, logLimit string
+	shmSize, restart                string
 	envFiles, mounts, annotations   []string
+	volumes, tmpfs, labels          []string
+	capAdd, capDrop                 []string
 }
 
 func (a *App) runCommand() *cobra.Command {
@@ -64,6 +67,7 @@ be run; 127 if it was not found; 128+n after signal n.`,
 			if err != nil {
 				return err
 			}
+			f.sayCopies(a)
 			return a.run(cmd.Context(), req, f.quiet)
 		},
 	}
@@ -85,6 +89,22 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.StringArrayVarP(&f.Env, "env", "e", nil, "environment variable KEY=VALUE, or KEY to pass on this program's")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "file with one KEY=VALUE a line")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "type=bind,source=PATH,target=PATH[,readonly] (copied into the VM), type=tmpfs,target=PATH[,size=SIZE], or type=volume,source=NAME,target=PATH")
+	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "PATH:TARGET[:ro], **a copy** of a file or folder of this host; NAME:TARGET or TARGET, an empty folder on the VM's disk")
+	flags.StringArrayVar(&f.tmpfs, "tmpfs", nil, "TARGET[:size=SIZE,ro]: memory")
+	flags.StringArrayVarP(&f.Publish, "publish", "p", nil, "[ADDRESS:][HOSTPORT:]PORT[/tcp|/udp]: pass a port of this host, or a range, on to the pod")
+	flags.BoolVarP(&f.PublishAll, "publish-all", "P", false, "pass a free port of this host on to each port that the image exposes")
+	flags.Func("entrypoint", "program instead of the image's entrypoint and command; empty for none", func(program string) error {
+		if f.Entrypoint = []string{}; program != "" {
+			f.Entrypoint = []string{program}
+		}
+		return nil
+	})
+	flags.StringArrayVarP(&f.labels, "label", "l", nil, "label KEY[=VALUE] of the pod, for ps and inspect")
+	flags.BoolVar(&f.ReadOnly, "read-only", false, "the container cannot write to its image's files")
+	flags.StringSliceVar(&f.capAdd, "cap-add", nil, "further capability, such as NET_ADMIN, or ALL")
+	flags.StringSliceVar(&f.capDrop, "cap-drop", nil, "capability that the container does not have, or ALL")
+	flags.StringVar(&f.restart, "restart", "no", "no, on-failure[:TIMES], always or unless-stopped: whether a detached container that ends by itself is started again, in the same VM with the image's files; not after a reboot of this host")
+	flags.StringVar(&f.shmSize, "shm-size", "64MiB", "size of /dev/shm")
 	flags.StringArrayVar(&f.annotations, "annotation", nil, "annotation KEY=VALUE of the pod, such as io.katacontainers.config.hypervisor.machine_type=NAME")
 	flags.StringVarP(&f.User, "user", "u", "", "USER[:GROUP] by name or number (default: the image's)")
 	flags.StringVarP(&f.Workdir, "workdir", "w", "", "working directory (default: the image's)")
@@ -94,7 +114,8 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.Platform, "platform", "", "platform of the image, linux/ARCH (default: this machine's)")
 	flags.DurationVar(&f.BootTimeout, "boot-timeout", podclient.StartTimeout, "longest wait for the VM")
 	flags.DurationVar(&f.PullTimeout, "pull-timeout", podclient.PullTimeout, "longest wait for the image")
-	flags.DurationVar(&f.StopTimeout, "stop-timeout", 10*time.Second, "how long the container may take to end after SIGTERM")
+	flags.Var(secondsVar(&f.StopTimeout, 10*time.Second), "stop-timeout", "how long the container may take to end after SIGTERM, such as 10 (seconds) or 1m")
+	flags.StringVar(&f.StopSignal, "stop-signal", "", "what `outrigger stop` sends first (default: the image's, else SIGTERM)")
 	flags.StringVar(&f.logLimit, "log-limit", "16MiB", "most disk space for the log of a detached pod; older output goes first")
 	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -146,11 +167,21 @@ func (f *runFlags) checkNames() error {
 
 func (f *runFlags) checkModes() error {
 	var errs []error
+	var restart error
+	if f.Restart, restart = parseRestart(f.restart); restart != nil {
+		errs = append(errs, restart)
+	}
+	if f.Restart != (restartPolicy{}) && !f.Detach {
+		errs = append(errs, errors.New("--restart goes with --detach: it is a process in the background that starts containers again"))
+	}
 	if f.Detach && (f.Interactive || f.TTY) {
 		errs = append(errs, errors.New("--detach goes without -i and -t: nobody would be there to type"))
 	}
 	if f.network != "default" && f.network != "none" {
-		errs = append(errs, fmt.Errorf("--network %q: want default or none", f.network))
+		errs = append(errs, fmt.Errorf("--network %q: want default or none: a pod has a VM's kernel and shares no network with this host or another pod", f.network))
+	}
+	if f.NoNetwork && (f.PublishAll || len(f.Publish) > 0) {
+		errs = append(errs, errors.New("--publish: the pod has no network (--network none)"))
 	}
 	for name, d := range map[string]time.Duration{"pull-timeout": f.PullTimeout, "boot-timeout": f.BootTimeout, "stop-timeout": f.StopTimeout} {
 		if d <= 0 {
@@ -184,6 +215,7 @@ func (f *runFlags) parseLimits() error {
 	parse("cpus", f.cpus, &f.MilliCPU, parseCPUs)
 	parse("memory", f.memory, &f.MemoryBytes, parseSize)
 	parse("log-limit", f.logLimit, &f.LogLimit, parseSize)
+	parse("shm-size", f.shmSize, &f.ShmBytes, parseSize)
 	if f.MemoryBytes > 0 && f.MemoryBytes < leastMemory {
 		errs = append(errs, fmt.Errorf("--memory %s: want at least %dMiB: with less its command may never run", f.memory, leastMemory>>20))
 	}
@@ -197,16 +229,49 @@ func (f *runFlags) parseLists() error {
 		errs = append(errs, wrapFlag("mount", err))
 		f.Mounts = append(f.Mounts, m)
 	}
+	for _, text := range f.tmpfs {
+		target, options, _ := strings.Cut(text, ":")
+		m, err := parseMount(strings.TrimRight("type=tmpfs,target="+target+","+options, ","))
+		errs = append(errs, wrapFlag("tmpfs", err))
+		f.Mounts = append(f.Mounts, m)
+	}
+	for _, text := range f.volumes {
+		m, err := parseVolume(text)
+		errs = append(errs, wrapFlag("volume", err))
+		f.Mounts = append(f.Mounts, m)
+	}
 	f.Annotations = map[string]string{}
 	for _, text := range f.annotations {
 		key, value, err := parseAnnotation(text)
 		errs = append(errs, wrapFlag("annotation", err))
 		f.Annotations[key] = value
 	}
+	f.Labels = map[string]string{}
+	for _, text := range f.labels {
+		key, value, _ := strings.Cut(text, "=")
+		if key == "" {
+			errs = append(errs, fmt.Errorf("--label %q: want KEY or KEY=VALUE", text))
+		}
+		f.Labels[key] = value
+	}
+	_, ports := parsePorts(f.Publish)
+	_, signal := parseSignal(cmp.Or(f.StopSignal, "TERM"))
+	capabilities, caps := parseCapabilities(f.capAdd, f.capDrop)
+	f.Capabilities = capabilities
+	errs = append(errs, wrapFlag("publish", ports), wrapFlag("stop-signal", signal), caps)
 	var dns, env error
 	f.DNS, dns = parseDNS(f.DNS)
 	f.Env, env = collectEnv(f.envFiles, f.Env)
 	return errors.Join(append(errs, dns, env)...)
+}
+
+// sayCopies tells those who expect of -v what docker does that a VM gets a copy.
+func (f *runFlags) sayCopies(a *App) {
+	for _, text := range f.volumes {
+		if m, _ := parseVolume(text); m.Type == podclient.MountBind && !f.quiet {
+			fmt.Fprintf(a.Stderr, "outrigger: -v %s: the VM gets a copy of %s; changes on one side do not show on the other (outrigger cp brings files back)\n", text, m.Source)
+		}
+	}
 }
 
 func wrapFlag(flag string, err error) error {

@@ -3,7 +3,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,8 +15,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/docker/go-connections/proxy"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger/outrigger/internal/cli/manifest"
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/cli/registry"
@@ -33,17 +37,30 @@ type runRequest struct {
 	ID, Name, Image, Platform string
 	Command, Env              []string
 	User, Workdir, Hostname   string
-	DNS                       []string
-	Mounts                    []podclient.Mount
-	Annotations               map[string]string
-	MilliCPU, MemoryBytes     int64
-	Interactive, TTY          bool
-	NoNetwork                 bool
-	PullTimeout, StopTimeout  time.Duration
-	BootTimeout               time.Duration
-	Keep, Detach              bool
-	LogLimit                  int64
-	Timeline                  bool
+	// Entrypoint replaces the image's entrypoint and command; nil does not.
+	Entrypoint []string
+	Labels     map[string]string
+	ReadOnly   bool
+	// Capabilities are all that the container has; nil means the default.
+	Capabilities             []string
+	Publish                  []string
+	PublishAll               bool
+	StopSignal               string
+	ShmBytes                 int64
+	DNS                      []string
+	Mounts                   []podclient.Mount
+	Annotations              map[string]string
+	MilliCPU, MemoryBytes    int64
+	Interactive, TTY         bool
+	NoNetwork                bool
+	PullTimeout, StopTimeout time.Duration
+	BootTimeout              time.Duration
+	Keep, Detach             bool
+	LogLimit                 int64
+	Timeline                 bool
+	Restart                  restartPolicy
+	// Pod is what `play` runs, in place of one container.
+	Pod *manifest.Pod `json:",omitempty"`
 }
 
 // vmSize returns the VM's processors and memory; 0 for the provider's default.
@@ -78,9 +95,14 @@ type runner struct {
 	image     *registry.Image
 	record    *record.Pod
 	network   node.Network
+	ports     []proxy.Proxy
 	client    *podclient.Client
 	pod       *podclient.Pod
 	container *podclient.Container
+	played    []*played
+	noting    sync.Mutex
+	// asked says that a signal was to end the container.
+	asked bool
 }
 
 // run runs the pod and returns the container's exit code. Whatever happens, it removes
@@ -100,7 +122,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	stopWatch()
 	if err == nil {
 		r.started()
-		code, err = r.watch()
+		code, err = r.watchAll(context.WithoutCancel(ctx))
 	}
 	err = r.orSignal(ctx, err)
 	return code, errors.Join(err, r.tearDown(code, err))
@@ -152,7 +174,11 @@ func (r *runner) admit(ctx context.Context) error {
 	r.record = &record.Pod{
 		ID: r.req.ID, Name: r.req.Name, Namespace: "default", Image: r.req.Image, Status: record.Creating,
 		Owner: procid.Self(), Detached: r.req.Detach, Keep: r.req.Keep, Socket: r.req.Socket,
-		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(),
+		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(), Labels: r.req.Labels,
+		StopSignal: cmp.Or(r.req.StopSignal, r.image.Config.StopSignal),
+	}
+	if r.record.Request, err = json.Marshal(r.req); err != nil {
+		return err
 	}
 	if r.req.Socket == "" {
 		r.node = r.app.poolFor(ctx, r.node, r.req)
@@ -176,7 +202,7 @@ func (r *runner) checkUnique() error {
 		return err
 	}
 	for _, p := range pods {
-		if p.Name == r.req.Name {
+		if p.Name == r.req.Name && (p.ID != r.req.ID || p.Live()) { // the same one is started again
 			return fmt.Errorf("there is a pod named %q already; remove it with `outrigger rm %s` or take another --name", p.Name, p.Name)
 		}
 	}
@@ -184,6 +210,12 @@ func (r *runner) checkUnique() error {
 }
 
 func (r *runner) bringUp(ctx context.Context) error {
+	if r.req.Pod != nil {
+		if err := r.playUp(ctx); err != nil {
+			return err
+		}
+		return r.notePlayed()
+	}
 	spec, err := r.containerSpec()
 	if err != nil {
 		return err
@@ -191,7 +223,12 @@ func (r *runner) bringUp(ctx context.Context) error {
 	if err := r.createPod(ctx); err != nil {
 		return err
 	}
-	image, done, err := r.offerImage(ctx)
+	return r.startContainer(ctx, spec)
+}
+
+// startContainer creates and starts the container, and puts it on record.
+func (r *runner) startContainer(ctx context.Context, spec podclient.ContainerSpec) error {
+	image, done, err := r.offerImage(ctx, r.image)
 	if err != nil {
 		return err
 	}
@@ -212,7 +249,7 @@ func (r *runner) bringUp(ctx context.Context) error {
 func (r *runner) createPod(ctx context.Context) (err error) {
 	spec := podclient.PodSpec{
 		ID: r.req.ID, Name: r.req.Name, Namespace: r.record.Namespace, Hostname: r.req.Hostname,
-		Annotations: r.req.Annotations, StartTimeout: r.req.BootTimeout,
+		Annotations: r.req.Annotations, StartTimeout: r.req.BootTimeout, ShmBytes: r.req.ShmBytes,
 	}
 	spec.VCPUs, spec.MemoryMiB = r.req.vmSize()
 	r.client = podclient.New(r.record.Socket)
@@ -226,6 +263,9 @@ func (r *runner) createPod(ctx context.Context) (err error) {
 	spec.OnEvent = show(r.progress, booting)
 	began := time.Now()
 	if err := r.attachNetwork(&spec); err != nil {
+		return err
+	}
+	if err := r.publish(r.wantedPorts()); err != nil {
 		return err
 	}
 	r.step("attach-network", began)
@@ -280,9 +320,9 @@ func describeStart(name string, err error) error {
 
 // offerImage returns the reference for the guest to pull. It serves an image of this
 // host until done is called.
-func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err error) {
-	if r.image.Reference != "" {
-		return r.image.Reference, func() {}, nil
+func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref string, done func(), err error) {
+	if image.Reference != "" {
+		return image.Reference, func() {}, nil
 	}
 	info, err := r.client.Info(ctx)
 	if err != nil {
@@ -290,9 +330,9 @@ func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err e
 	}
 	addr, err := netip.ParseAddr(info.NodeAddress)
 	if err != nil {
-		return "", nil, fmt.Errorf("the adaptor of provider %s does not know where its VMs see this host, so image %s cannot be served to them; push it to a registry", info.Provider, r.req.Image)
+		return "", nil, fmt.Errorf("the adaptor of provider %s does not know where its VMs see this host, so image %s cannot be served to them; push it to a registry", info.Provider, image.Name)
 	}
-	server, err := registry.Serve(addr, r.image)
+	server, err := registry.Serve(addr, image)
 	if err != nil {
 		return "", nil, err
 	}
@@ -302,12 +342,17 @@ func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err e
 // watch passes streams and signals until the container ends, and returns its exit
 // code.
 func (r *runner) watch() (int, error) {
+	if r.req.Pod != nil {
+		return r.playWatch()
+	}
 	r.progress.done()
 	s := session{
-		process: r.container.Process, signal: r.container.Signal, term: r.term,
+		process: r.container.Process, term: r.term,
 		signals: r.signals, grace: r.req.StopTimeout, progress: r.progress,
+		signal: func(ctx context.Context, sig syscall.Signal) error { return r.container.Signal(ctx, r.stopSignal(sig)) },
 	}
 	code, err := s.run(context.Background(), r.streams)
+	r.asked = s.asked
 	if r.container.OOMKilled() {
 		r.progress.say("the container ran out of memory; give it more with --memory")
 	}
@@ -361,6 +406,9 @@ func (r *runner) giveUpOnInterrupts(ctx context.Context, cancel context.CancelFu
 
 func (r *runner) removePod(ctx context.Context) error {
 	var errs []error
+	for _, port := range r.ports {
+		port.Close()
+	}
 	if r.client != nil { // also after a failed Create, during which the adaptor may have died
 		var err error
 		if r.pod != nil {

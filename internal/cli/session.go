@@ -28,6 +28,7 @@ type session struct {
 	progress progress
 
 	interrupts int
+	asked      bool // a signal was to end it
 	pipeBroke  bool
 }
 
@@ -97,6 +98,7 @@ func (s *session) result(out outcome) (int, error) {
 
 // handle reports whether the process must end within the grace period.
 func (s *session) handle(ctx context.Context, sig os.Signal) (deadline bool) {
+	s.asked = s.asked || ends(sig)
 	switch sig {
 	case unix.SIGWINCH:
 		if s.term != nil {

@@ -7,6 +7,7 @@
 //	nettool receive HOST:PORT        dial, print "BYTES SHA256" of what comes
 //	nettool listen PORT              print "listening", take one connection, print "BYTES SHA256"
 //	nettool datagram HOST:PORT SIZE  print "echoed" when a UDP datagram of SIZE bytes, never fragmented, comes back
+//	nettool echo PORT                send back what comes by TCP and UDP, for ever
 //	nettool lookup NAME              print the addresses
 //	nettool pattern BYTES            write blocks of 1024 bytes that begin with their number
 package main
@@ -35,7 +36,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return errors.New("usage: nettool send|receive|listen|datagram|lookup|pattern ARGUMENTS")
+		return errors.New("usage: nettool send|receive|listen|datagram|echo|lookup|pattern ARGUMENTS")
 	}
 	switch args[0] {
 	case "send":
@@ -46,6 +47,8 @@ func run(args []string) error {
 		return listen(args[1])
 	case "datagram":
 		return datagram(args[1], args[2])
+	case "echo":
+		return echo(args[1])
 	case "lookup":
 		return lookup(args[1])
 	case "pattern":
@@ -153,6 +156,34 @@ func forbidFragments(conn *net.UDPConn) error {
 		serr = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_MTU_DISCOVER, syscall.IP_PMTUDISC_DO)
 	})
 	return errors.Join(err, serr)
+}
+
+func echo(port string) error {
+	datagrams, err := net.ListenPacket("udp", ":"+port)
+	if err != nil {
+		return err
+	}
+	go func() {
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := datagrams.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			datagrams.WriteTo(buf[:n], from)
+		}
+	}()
+	l, err := net.Listen("tcp", ":"+port)
+	for err == nil {
+		var c net.Conn
+		if c, err = l.Accept(); err == nil {
+			go func() {
+				defer c.Close()
+				io.Copy(c, c)
+			}()
+		}
+	}
+	return err
 }
 
 func lookup(name string) error {

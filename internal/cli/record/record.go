@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/go-connections/nat"
+
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/internal/timeline"
@@ -58,6 +60,8 @@ type Pod struct {
 	AgentSocket string `json:"agentSocket,omitempty"`
 	ContainerID string `json:"containerId,omitempty"`
 	TTY         bool   `json:"tty,omitempty"`
+	// Containers are the ids of those of a manifest, by name; ContainerID is the first.
+	Containers map[string]string `json:"containers,omitempty"`
 	// Command, Env, Cwd and the ids are the container's, for exec.
 	Command []string `json:"command,omitempty"`
 	Env     []string `json:"env,omitempty"`
@@ -65,6 +69,15 @@ type Pod struct {
 	UID     uint32   `json:"uid,omitempty"`
 	GID     uint32   `json:"gid,omitempty"`
 	GIDs    []uint32 `json:"gids,omitempty"`
+	// Capabilities are the container's; nil means the default ones.
+	Capabilities []string `json:"capabilities"`
+
+	Labels map[string]string `json:"labels,omitempty"`
+	// Ports are those of this host that are passed on to the pod.
+	Ports      []nat.PortMapping `json:"ports,omitempty"`
+	StopSignal string            `json:"stopSignal,omitempty"`
+	// Request is what the pod was asked for with, to start it again.
+	Request json.RawMessage `json:"request,omitempty"`
 
 	// Steps are those of the start that `outrigger` itself took.
 	Steps []timeline.Step `json:"steps,omitempty"`

@@ -41,6 +41,10 @@ type ContainerSpec struct {
 	MilliCPU int64
 	// Capabilities replace the default set, e.g. "CAP_NET_ADMIN"; nil keeps it.
 	Capabilities []string
+	// ReadOnly makes the root file system one that cannot be written to.
+	ReadOnly bool
+	// NoNewPrivileges keeps programs such as sudo from getting more rights.
+	NoNewPrivileges bool
 
 	// CreateTimeout is the deadline of CreateContainer; 0 means [PullTimeout].
 	CreateTimeout time.Duration

@@ -190,6 +190,11 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+	return p.Ended(ctx)
+}
+
+// Ended returns the exit status like Wait, and leaves the output to whoever reads it.
+func (p *Process) Ended(ctx context.Context) (int, error) {
 	resp, err := p.pod.agent.WaitProcess(ctx, &agent.WaitProcessRequest{ContainerId: p.containerID, ExecId: p.execID})
 	if err != nil {
 		return 0, fmt.Errorf("WaitProcess: %w", p.pod.lost(err))
@@ -206,6 +211,8 @@ type ExecSpec struct {
 	Cwd  string
 	User User
 	TTY  bool
+	// Capabilities are all that the process has; nil means the default.
+	Capabilities []string
 	// Rows and Columns are the terminal's first size; 0 leaves the agent's.
 	Rows, Columns uint32
 }
@@ -216,7 +223,7 @@ func (c *Container) Exec(ctx context.Context, spec ExecSpec) (*Process, error) {
 		return nil, errors.New("exec needs a command")
 	}
 	proc := spec.process()
-	proc.Capabilities = defaultCapabilities()
+	proc.Capabilities = capabilities(spec.Capabilities)
 	return c.ExecProcess(ctx, NewID()[:32], proc)
 }
 

@@ -29,7 +29,7 @@ func (p *Pod) createRequest(spec ContainerSpec, mounts []*agent.Mount, storages 
 		Storages: append([]*agent.Storage{PullStorage(spec.Image, rootfs, ann)}, storages...),
 		OCI: &agent.Spec{
 			Version: ociVersion, Process: spec.process(), Annotations: ann,
-			Root:   &agent.Root{Path: rootfs},
+			Root:   &agent.Root{Path: rootfs, Readonly: spec.ReadOnly},
 			Mounts: append(systemMounts(), mounts...),
 			Linux: &agent.Linux{
 				Resources:   limits(spec.MemoryBytes, spec.MilliCPU),
@@ -84,10 +84,7 @@ func (s ContainerSpec) process() *agent.Process {
 	proc := ExecSpec{
 		Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User, TTY: s.TTY, Rows: s.Rows, Columns: s.Columns,
 	}.process()
-	proc.Capabilities = defaultCapabilities()
-	if s.Capabilities != nil {
-		proc.Capabilities = capabilities(s.Capabilities)
-	}
+	proc.Capabilities, proc.NoNewPrivileges = capabilities(s.Capabilities), s.NoNewPrivileges
 	return proc
 }
 
@@ -102,15 +99,19 @@ func limits(memoryBytes, milliCPU int64) *agent.LinuxResources {
 	return res
 }
 
-// defaultCapabilities returns those of containerd's CRI plugin.
-func defaultCapabilities() *agent.LinuxCapabilities {
-	return capabilities([]string{
+// DefaultCapabilities returns those of containerd's CRI plugin.
+func DefaultCapabilities() []string {
+	return []string{
 		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
 		"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
-	})
+	}
 }
 
+// capabilities takes nil for the default ones.
 func capabilities(names []string) *agent.LinuxCapabilities {
+	if names == nil {
+		names = DefaultCapabilities()
+	}
 	return &agent.LinuxCapabilities{Bounding: names, Effective: names, Permitted: names}
 }
 

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/cli/containerlog"
+	"github.com/outrigger/outrigger/internal/cli/record"
+)
+
+func (a *App) startCommand() *cobra.Command {
+	return a.eachPod("start", "Run pods again that have ended", `Run pods again that have ended and were kept by run --detach --rm=false, as they were
+asked for then: in a new VM, with the files of the image. Their logs go on.`,
+		func(ctx context.Context, name string) (any, error) {
+			_, p, err := a.find(name)
+			if err != nil {
+				return nil, err
+			}
+			if p.Live() {
+				return name, nil
+			}
+			return nil, a.startAgain(ctx, p)
+		})
+}
+
+func (a *App) restartCommand() *cobra.Command {
+	grace := time.Duration(-1)
+	cmd := a.eachPod("restart", "Stop detached pods and run them again", `Stop detached pods like outrigger stop, and run them again as they were asked for, in
+new VMs with the files of the image.`,
+		func(ctx context.Context, name string) (any, error) {
+			n, p, err := a.find(name)
+			if err != nil {
+				return nil, err
+			}
+			if err := againable(p); err != nil {
+				return nil, err
+			}
+			if err := a.stop(ctx, n, p, grace); err != nil {
+				return nil, err
+			}
+			return nil, a.startAgain(ctx, p)
+		})
+	graceFlag(cmd, &grace)
+	return cmd
+}
+
+func againable(p *record.Pod) error {
+	if p.Detached {
+		return nil
+	}
+	return fmt.Errorf("pod %s was not started with --detach: run it again", p.Name)
+}
+
+// startAgain runs a pod again, and prints its name.
+func (a *App) startAgain(ctx context.Context, p *record.Pod) error {
+	var req runRequest
+	if err := json.Unmarshal(p.Request, &req); err != nil {
+		return fmt.Errorf("record of pod %s: %w", p.Name, err)
+	}
+	if err := againable(p); err != nil {
+		return err
+	}
+	return a.startMonitor(ctx, &req, true)
+}
+
+func (a *App) attachCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "attach POD", Short: "Follow the output of a detached pod, and pass signals on",
+		Long: `Show the last ten lines of a detached pod's output and what follows, pass signals on to its
+first process, and return its exit code. A detached pod has no input.`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.podNames,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.follow(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *App) follow(ctx context.Context, name string) error {
+	pod, p, err := a.attach(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	if !p.Detached {
+		return fmt.Errorf("pod %s was not started with --detach: its output goes to the terminal of process %d", p.Name, p.Owner.PID)
+	}
+	n, err := a.node()
+	if err != nil {
+		return err
+	}
+	signals, stop := catchSignals()
+	defer stop()
+	go func() {
+		for sig := range signals {
+			if sig != unix.SIGWINCH {
+				pod.Container(p.ContainerID, p.TTY).Process.Signal(ctx, sig.(syscall.Signal))
+			}
+		}
+	}()
+	ended := make(chan outcome, 1)
+	go func() {
+		code, err := a.await(ctx, p.ID)
+		n, _ := code.(int)
+		ended <- outcome{n, err}
+	}()
+	err = containerlog.Print(ctx, n.Pods().LogPath(p.ID), a.Stdout, a.Stderr, containerlog.Options{Tail: 10, Follow: true, Ended: func() bool {
+		now, err := n.Pods().Find(p.ID)
+		return err != nil || !now.Live()
+	}})
+	if err != nil {
+		return fmt.Errorf("log of pod %s: %w", p.Name, err)
+	}
+	out := <-ended
+	if out.err != nil {
+		return out.err
+	}
+	return exit(out.code)
+}

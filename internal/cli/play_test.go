@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger/outrigger/internal/cli/node"
+)
+
+// manifestOf writes a pod whose containers have the stand's image.
+func (s *stand) manifestOf(spec string) string {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "pod.yaml")
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: p1, labels: {app: x}}\nspec:\n" + strings.ReplaceAll(spec, "IMAGE", s.image)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return file
+}
+
+func TestPlayRestartsAsThePolicySays(t *testing.T) {
+	for policy, want := range map[string]struct {
+		runs, code int
+	}{"Never": {1, 3}, "OnFailure": {2, 0}} {
+		s := newStand(t)
+		count := filepath.Join(t.TempDir(), "count")
+		file := s.manifestOf(`  restartPolicy: ` + policy + `
+  containers:
+  - {name: a, image: IMAGE, command: [sh, -c, 'echo x >>` + count + `; [ $(wc -l <` + count + `) = 2 ] || exit 3']}
+  - {name: b, image: IMAGE, command: [sh, -c, 'printf "1\n2"; echo 3'], securityContext: {runAsUser: 7, capabilities: {drop: [ALL]}}}
+`)
+		code, stdout, stderr := s.run("play", "-q", file)
+		data, _ := os.ReadFile(count)
+		if code != want.code || strings.Count(string(data), "x") != want.runs || stdout != "[b] 1\n[b] 23\n" {
+			t.Errorf("%s: code %d, %q runs, %q, %s", policy, code, data, stdout, stderr)
+		}
+	}
+}
+
+func TestPlayPassesSignalsOn(t *testing.T) {
+	s := newStand(t)
+	file := s.manifestOf(`  containers:
+  - {name: a, image: IMAGE, command: [sh, -c, "trap 'exit 5' TERM; echo up; while :; do sleep 0.02; done"]}
+`)
+	out, done := &buffer{}, make(chan int)
+	go func() {
+		done <- s.app(nil, out, &buffer{}).Run([]string{"--root", s.root, "--socket", s.node.Socket, "play", file})
+	}()
+	eventually(t, "it is up", func() bool { return out.String() == "up\n" })
+	syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	if code := <-done; code != 5 { // and is not restarted
+		t.Errorf("code %d", code)
+	}
+}
+
+func TestPlayInitContainerThatFails(t *testing.T) {
+	s := newStand(t)
+	file := s.manifestOf(`  restartPolicy: Never
+  initContainers: [{name: i, image: IMAGE, command: [sh, -c, "exit 6"]}]
+  containers: [{name: a, image: IMAGE, command: [echo, never]}]
+`)
+	if code, stdout, stderr := s.run("play", file); code != 6 || stdout != "" || !strings.Contains(stderr, "init container i ended with 6") {
+		t.Errorf("code %d, %q, %s", code, stdout, stderr)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	var status, asked atomic.Int32
+	status.Store(200)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X") == "1" && r.URL.Path == "/healthz" {
+			asked.Add(1)
+		}
+		w.WriteHeader(int(status.Load()))
+	}))
+	defer server.Close()
+	s := newStand(t)
+	s.net.address = "127.0.0.1/8"
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	file := s.manifestOf(`  restartPolicy: Never
+  terminationGracePeriodSeconds: 60
+  containers:
+  - name: a
+    image: IMAGE
+    command: [sh, -c, "trap 'exit 5' TERM; echo up; while :; do sleep 0.02; done"]
+    ports: [{name: web, containerPort: ` + port + `}]
+    startupProbe: {tcpSocket: {port: web}, periodSeconds: 1}
+    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1}
+    livenessProbe: {httpGet: {path: /healthz, port: web, httpHeaders: [{name: X, value: "1"}]}, periodSeconds: 1, failureThreshold: 1}
+`)
+	done, errs := make(chan int), &buffer{}
+	go func() {
+		done <- s.app(nil, &buffer{}, errs).Run([]string{"--root", s.root, "--socket", s.node.Socket, "play", file})
+	}()
+	eventually(t, "the server was asked", func() bool { return asked.Load() > 0 })
+	status.Store(503)
+	if code := <-done; code != 5 || !strings.Contains(errs.String(), "container a is unwell and is ended: HTTP status 503") {
+		t.Errorf("code %d, %s", code, errs.String())
+	}
+}
+
+func TestPlayedPodInTheBackground(t *testing.T) {
+	s := newStand(t)
+	file := s.manifestOf(`  containers:
+  - {name: a, image: IMAGE, command: [sh, -c, "while :; do sleep 0.05; done"]}
+  - {name: b, image: IMAGE, command: [sh, -c, "while :; do sleep 0.05; done"], env: [{name: A, value: b}]}
+`)
+	req := func() *runRequest { // without the network, which a monitor would have for real
+		f := &runFlags{network: "none", logLimit: "1MiB", shmSize: "64MiB"}
+		f.BootTimeout, f.PullTimeout, f.Detach = 1e9, 1e9, true
+		a := s.app(nil, &buffer{}, &buffer{})
+		a.root, a.socket, a.provider = s.root, s.node.Socket, defaultProvider
+		p, err := a.readManifest(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := f.ofPod(a, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req
+	}()
+	if err := s.app(nil, &buffer{}, &buffer{}).startMonitor(t.Context(), req, true); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := s.run("exec", "-c", "b", "p1", "true"); code != 0 {
+		t.Errorf("exec -c b: %d, %s", code, stderr)
+	}
+	if code, _, stderr := s.run("exec", "-c", "z", "p1", "true"); code != 125 || !strings.Contains(stderr, `no container "z"`) {
+		t.Errorf("exec -c z: %d, %s", code, stderr)
+	}
+	p, err := (&node.Node{Root: s.root}).Pods().Find("p1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Owner.Signal(syscall.SIGKILL)
+	p.Owner.WaitGone(10e9)
+	if code, _, stderr := s.run("exec", "-c", "b", "p1", "true"); code != 0 {
+		t.Errorf("exec after its monitor was killed: %d, %s", code, stderr)
+	}
+	if _, stdout, stderr := s.run("ps", "--filter", "label=app=x", "--format", "{{.State}}"); stdout != "running\n" {
+		t.Errorf("after its monitor was killed: %q, %s", stdout, stderr)
+	}
+	if code, _, stderr := s.run("rm", "-f", "p1"); code != 0 {
+		t.Errorf("rm -f: %d, %s", code, stderr)
+	}
+}
+
+func TestUserOfAContainer(t *testing.T) {
+	file := strings.NewReader("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  securityContext: {runAsUser: 5}\n  containers: [{name: c, image: i, securityContext: {runAsGroup: 6}}]\n")
+	p, err := (&App{Stdin: file}).readManifest("-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := playUser(p, p.Spec.Containers[0]); got != "5:6" || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+	args := playArgs(corev1.Container{Args: []string{"$(A)"}}, []string{"entry"}, []string{"cmd"}, []string{"A=1"})
+	if strings.Join(args, " ") != "entry 1" {
+		t.Errorf("args %v", args)
+	}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+// probe restarts a container that its startupProbe or livenessProbe finds unwell, by ending it.
+func (r *runner) probe(p *played, c *podclient.Container) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { c.Ended(ctx); cancel() }()
+	err := r.until(ctx, p, p.StartupProbe, true)
+	if err == nil {
+		err = r.until(ctx, p, p.LivenessProbe, false)
+	}
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	fmt.Fprintf(p.streams.Stderr, "outrigger: container %s is unwell and is ended: %v\n", p.Name, err)
+	c.Signal(ctx, syscall.SIGTERM)
+	poll.Sleep(ctx, r.req.StopTimeout)
+	if ctx.Err() == nil {
+		c.Signal(ctx, syscall.SIGKILL)
+	}
+}
+
+// awaitReady returns when all containers with a readinessProbe are ready.
+func (r *runner) awaitReady(ctx context.Context) error {
+	for _, p := range r.played {
+		ready, cancel := context.WithCancel(ctx)
+		go func() { p.now().Ended(ready); cancel() }()
+		if probe := p.ReadinessProbe; probe != nil {
+			patient := *probe
+			patient.FailureThreshold = 1 << 30
+			r.until(ready, p, &patient, true)
+		}
+		cancel()
+	}
+	return ctx.Err()
+}
+
+// until probes until the first success, or else for ever, and returns the last error when too many have followed
+// each other. Defaults are Kubernetes'.
+func (r *runner) until(ctx context.Context, p *played, probe *corev1.Probe, success bool) error {
+	if probe == nil {
+		return nil
+	}
+	poll.Sleep(ctx, time.Duration(probe.InitialDelaySeconds)*time.Second)
+	for failures, successes := int32(0), int32(0); ctx.Err() == nil; {
+		limited, cancel := context.WithTimeout(ctx, time.Duration(cmp.Or(probe.TimeoutSeconds, 1))*time.Second)
+		err := r.ask(limited, p, probe)
+		cancel()
+		if failures++; err == nil {
+			failures = 0
+			successes++
+		} else {
+			successes = 0
+		}
+		switch {
+		case success && successes >= max(probe.SuccessThreshold, 1):
+			return nil
+		case failures >= cmp.Or(probe.FailureThreshold, 3):
+			return err
+		}
+		poll.Sleep(ctx, time.Duration(cmp.Or(probe.PeriodSeconds, 10))*time.Second)
+	}
+	return ctx.Err()
+}
+
+func (r *runner) ask(ctx context.Context, p *played, probe *corev1.Probe) error {
+	switch {
+	case probe.Exec != nil:
+		return askExec(ctx, p, probe.Exec.Command)
+	case len(r.record.IPs) == 0:
+		return errors.New("the pod has no network")
+	case probe.TCPSocket != nil:
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", r.address(p, probe.TCPSocket.Port))
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	case probe.HTTPGet != nil:
+		return r.askHTTP(ctx, p, probe.HTTPGet)
+	}
+	return errors.New("a probe needs exec, httpGet or tcpSocket")
+}
+
+func askExec(ctx context.Context, p *played, command []string) error {
+	process, err := p.now().Exec(ctx, podclient.ExecSpec{
+		Args: command, Env: p.spec.Env, Cwd: p.spec.Cwd, User: p.spec.User, Capabilities: p.spec.Capabilities,
+	})
+	if err != nil {
+		return err
+	}
+	code, err := process.Wait(ctx)
+	if err != nil {
+		process.Signal(context.WithoutCancel(ctx), syscall.SIGKILL)
+		return err
+	}
+	if code != 0 {
+		return fmt.Errorf("%s ended with %d", command[0], code)
+	}
+	return nil
+}
+
+// address is where a port of the container, by number or name, is reached.
+func (r *runner) address(p *played, port intstr.IntOrString) string {
+	number := port.IntValue()
+	for _, named := range p.Ports {
+		if port.Type == intstr.String && named.Name == port.StrVal {
+			number = int(named.ContainerPort)
+		}
+	}
+	return net.JoinHostPort(r.record.IPs[0], strconv.Itoa(number))
+}
+
+// askHTTP asks as the kubelet does: no certificate is verified, and 200 to 399 is success.
+func (r *runner) askHTTP(ctx context.Context, p *played, get *corev1.HTTPGetAction) error {
+	scheme := strings.ToLower(cmp.Or(string(get.Scheme), "HTTP"))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+r.address(p, get.Port)+"/"+strings.TrimPrefix(get.Path, "/"), nil)
+	if err != nil {
+		return err
+	}
+	for _, h := range get.HTTPHeaders {
+		if req.Header.Add(h.Name, h.Value); strings.EqualFold(h.Name, "Host") {
+			req.Host = h.Value
+		}
+	}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode >= 400 {
+		return fmt.Errorf("HTTP status %d", resp.StatusCode)
+	}
+	return nil
+}
