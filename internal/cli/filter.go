@@ -14,6 +14,8 @@ import (
 	"text/template"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/outrigger/outrigger/internal/redact"
 )
 
@@ -65,7 +67,7 @@ func (r podRow) Label(key string) string { return r.labels[key] }
 func (p listedPod) row(whole bool, now time.Time) podRow {
 	r := podRow{
 		ID: p.ID, Names: p.Name, Image: p.Image, Command: redact.Line(strings.Join(p.Command, " ")), State: p.Status,
-		CreatedAt: p.Created.Local().Format("2006-01-02 15:04:05 -0700 MST"), RunningFor: humanAge(now.Sub(p.Created)) + " ago",
+		CreatedAt: p.Created.Local().Format("2006-01-02 15:04:05 -0700 MST"), RunningFor: duration.HumanDuration(now.Sub(p.Created)) + " ago",
 		Status: p.Status, Ports: strings.Join(p.Ports, ", "), labels: p.Labels,
 	}
 	if !whole {
@@ -73,9 +75,9 @@ func (p listedPod) row(whole bool, now time.Time) podRow {
 	}
 	switch {
 	case p.ExitCode != nil:
-		r.Status = fmt.Sprintf("Exited (%d) %s ago", *p.ExitCode, humanAge(now.Sub(p.finished)))
+		r.Status = fmt.Sprintf("Exited (%d) %s ago", *p.ExitCode, duration.HumanDuration(now.Sub(p.finished)))
 	case p.Status == "running":
-		r.Status = "Up " + humanAge(now.Sub(p.Created))
+		r.Status = "Up " + duration.HumanDuration(now.Sub(p.Created))
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
 		r.Labels += "," + key + "=" + p.Labels[key]
