@@ -522,8 +522,7 @@ func TestRestartPolicy(t *testing.T) {
 	if got := count("fine"); got != "x\n" {
 		t.Errorf("a container that succeeds ran %q", got)
 	}
-	s.detached("always", "echo x; trap 'exit 4' USR1; [ -e "+s.root+"/go ] || exit 0; while :; do sleep 0.02; done", "--restart", "always", "--stop-signal", "USR1", "--rm=false")
-	os.WriteFile(s.root+"/go", nil, 0o600)
+	s.detached("always", "echo x; trap 'exit 4' USR1; [ -e "+s.root+"/go ] || { touch "+s.root+"/go; exit 0; }; while :; do sleep 0.02; done", "--restart", "always", "--stop-signal", "USR1", "--rm=false")
 	eventually(t, "it runs again", func() bool { return strings.HasPrefix(count("always"), "x\nx\n") })
 	if code, _, stderr := s.run("stop", "always"); code != 0 {
 		t.Errorf("stop: %d, %s", code, stderr)
