@@ -119,7 +119,7 @@ func TestPoolKilledAtAnyTime(t *testing.T) {
 	tier.OnlyAll(t) // internal/peerpods/adaptor kills at each step
 	c := newCLI(t)
 	c.newPool(t, 2)
-	for i := range tier.Rounds(t, 3, 30) {
+	for i := range tier.Rounds(t, 3, 50) {
 		cmd := c.command(t, "run", "--quiet", c.image, "--", "true")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
