@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,12 +48,12 @@ import (
 // Run works until the context ends, with valid options.
 func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), openshift.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), configv1.Install(scheme)); err != nil {
 		return err
 	}
 	var kinds []schema.GroupVersionKind
 	for _, kind := range []string{"Infrastructure", "Network", "Proxy", "FeatureGate", "ClusterOperator"} {
-		kinds = append(kinds, openshift.GroupVersion.WithKind(kind))
+		kinds = append(kinds, configv1.GroupVersion.WithKind(kind))
 	}
 	there, topology, err := daemon.Detect(ctx, api, scheme, kinds...)
 	if err != nil {
@@ -60,7 +61,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	}
 	for _, kind := range kinds {
 		if !there[kind] { // waiting for it would look like work
-			return fmt.Errorf("the cluster at %s has no kind %s of %s: config-sync is for OpenShift; elsewhere the operator alone does what is needed, with a CloudControllerManager", api.Host, kind.Kind, openshift.GroupVersion)
+			return fmt.Errorf("the cluster at %s has no kind %s of %s: config-sync is for OpenShift; elsewhere the operator alone does what is needed, with a CloudControllerManager", api.Host, kind.Kind, configv1.GroupVersion)
 		}
 	}
 	if err := o.Leader.Check(ctx, api); err != nil {
@@ -90,10 +91,10 @@ func addCloudConfig(mgr manager.Manager, o Options, log *slog.Logger) error {
 	return (&controller{
 		name: "cloud-config", sync: work.sync, status: status.NewSync(status.CloudConfig, c, mgr.GetAPIReader()),
 		window:  &failure.Window{Threshold: o.CloudConfigDegradedAfter},
-		objects: []client.Object{&openshift.Infrastructure{}, &openshift.Network{}, &openshift.FeatureGate{}},
+		objects: []client.Object{&configv1.Infrastructure{}, &configv1.Network{}, &configv1.FeatureGate{}},
 		ours:    []types.NamespacedName{work.own, managed},
 		user: func(ctx context.Context) (string, error) {
-			var infra openshift.Infrastructure
+			var infra configv1.Infrastructure
 			err := c.Get(ctx, cluster, &infra)
 			return infra.Spec.CloudConfig.Name, client.IgnoreNotFound(err)
 		},
@@ -109,10 +110,10 @@ func addTrustedCA(mgr manager.Manager, o Options, log *slog.Logger) error {
 	return (&controller{
 		name: "trusted-ca-bundle", sync: work.sync, status: status.NewSync(status.TrustedCA, c, mgr.GetAPIReader()),
 		window:  &failure.Window{Threshold: o.TrustedCADegradedAfter, Stale: o.TrustedCAStaleAfter},
-		objects: []client.Object{&openshift.Proxy{}},
+		objects: []client.Object{&configv1.Proxy{}},
 		ours:    []types.NamespacedName{work.own, work.config},
 		user: func(ctx context.Context) (string, error) {
-			var proxy openshift.Proxy
+			var proxy configv1.Proxy
 			err := c.Get(ctx, cluster, &proxy)
 			return proxy.Spec.TrustedCA.Name, client.IgnoreNotFound(err)
 		},
@@ -132,11 +133,11 @@ func (o *Options) cacheOptions() cache.Options {
 				userNamespace:    {},
 				managedNamespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", managedName)},
 			}},
-			&openshift.Infrastructure{}:  named(openshift.ClusterName),
-			&openshift.Network{}:         named(openshift.ClusterName),
-			&openshift.Proxy{}:           named(openshift.ClusterName),
-			&openshift.FeatureGate{}:     named(openshift.ClusterName),
-			&openshift.ClusterOperator{}: named(status.Name),
+			&configv1.Infrastructure{}:  named(openshift.ClusterName),
+			&configv1.Network{}:         named(openshift.ClusterName),
+			&configv1.Proxy{}:           named(openshift.ClusterName),
+			&configv1.FeatureGate{}:     named(openshift.ClusterName),
+			&configv1.ClusterOperator{}: named(status.Name),
 		},
 	}
 }
@@ -172,7 +173,7 @@ func (c *controller) add(mgr manager.Manager, resync time.Duration, log *slog.Lo
 		}).
 		WatchesRawSource(daemon.Periodically(resync, daemon.Everything)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.configMap)).
-		Watches(&openshift.ClusterOperator{}, handler.EnqueueRequestsFromMapFunc(daemon.Everything), builder.WithPredicates(c.unsaid()))
+		Watches(&configv1.ClusterOperator{}, handler.EnqueueRequestsFromMapFunc(daemon.Everything), builder.WithPredicates(c.unsaid()))
 	for _, o := range c.objects {
 		b.Watches(o, handler.EnqueueRequestsFromMapFunc(daemon.Everything))
 	}
@@ -196,7 +197,7 @@ func (c *controller) configMap(ctx context.Context, o client.Object) []reconcile
 // unsaid lets through a ClusterOperator that lost what the controller says.
 func (c *controller) unsaid() predicate.Predicate {
 	lacks := func(o client.Object) bool {
-		is, ok := o.(*openshift.ClusterOperator)
+		is, ok := o.(*configv1.ClusterOperator)
 		return ok && !c.status.Said(is)
 	}
 	return predicate.Funcs{

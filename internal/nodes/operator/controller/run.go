@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -55,13 +56,13 @@ const operatorName = "ccm-operator"
 // apis says which kinds a cluster has.
 type apis struct {
 	openShift, ccm, kubeControllerManager bool
-	topology                              openshift.TopologyMode
+	topology                              configv1.TopologyMode
 }
 
 // Run works until the context ends, with valid options.
 func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientscheme.AddToScheme(scheme), openshift.AddToScheme(scheme), ccmv1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientscheme.AddToScheme(scheme), configv1.Install(scheme), ccmv1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	apis, err := detectAPIs(ctx, api, scheme)
@@ -96,7 +97,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 // detectAPIs finds out which of the kinds that configure the operator the cluster
 // has.
 func detectAPIs(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (apis, error) {
-	operator, ccm := openshift.GroupVersion.WithKind("ClusterOperator"), ccmv1alpha1.GroupVersion.WithKind("CloudControllerManager")
+	operator, ccm := configv1.GroupVersion.WithKind("ClusterOperator"), ccmv1alpha1.GroupVersion.WithKind("CloudControllerManager")
 	there, topology, err := daemon.Detect(ctx, api, scheme, operator, ccm, openshift.KubeControllerManagerKind)
 	if err == nil && !there[operator] && !there[ccm] {
 		err = fmt.Errorf("the cluster at %s has neither the kind CloudControllerManager of %s nor OpenShift's ClusterOperator: install the former, which is in deploy/ccm-operator/crd",
@@ -273,7 +274,7 @@ func (c *conditions) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	if c.apis.openShift {
-		var o openshift.ClusterOperator
+		var o configv1.ClusterOperator
 		if err := c.client.Get(ctx, client.ObjectKey{Name: status.Name}, &o); err != nil {
 			c.log.Error("metrics lack the conditions of the ClusterOperator", "error", err)
 		}

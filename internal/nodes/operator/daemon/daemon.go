@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -115,7 +116,7 @@ func AddChecks(mgr manager.Manager) error {
 
 // Detect returns which of these kinds a cluster has and, of OpenShift (it has
 // ClusterOperators), the control plane's topology.
-func Detect(ctx context.Context, api *rest.Config, scheme *runtime.Scheme, kinds ...schema.GroupVersionKind) (there map[schema.GroupVersionKind]bool, topology openshift.TopologyMode, err error) {
+func Detect(ctx context.Context, api *rest.Config, scheme *runtime.Scheme, kinds ...schema.GroupVersionKind) (there map[schema.GroupVersionKind]bool, topology configv1.TopologyMode, err error) {
 	c, err := client.New(api, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, "", fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
@@ -128,8 +129,8 @@ func Detect(ctx context.Context, api *rest.Config, scheme *runtime.Scheme, kinds
 		}
 		there[kind] = err == nil
 	}
-	var infra openshift.Infrastructure
-	if there[openshift.GroupVersion.WithKind("ClusterOperator")] {
+	var infra configv1.Infrastructure
+	if there[configv1.GroupVersion.WithKind("ClusterOperator")] {
 		if err := c.Get(ctx, All, &infra); err != nil && !apierrors.IsNotFound(err) && !apimeta.IsNoMatchError(err) {
 			return nil, "", fmt.Errorf("read Infrastructure %s: %w", All.Name, err)
 		}

@@ -10,14 +10,13 @@ import (
 	"fmt"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 // Options are what the flags say. A duration of 0 is not set.
@@ -58,8 +57,8 @@ func (o *Options) Validate() error {
 
 // durations returns the durations of the flags. If none is set, it returns durations
 // that survive a restart of the API server, which takes longer on a single node.
-func (o *Options) durations(t openshift.TopologyMode) (lease, renew, retry time.Duration) {
-	if o.Lease == 0 && o.Renew == 0 && o.Retry == 0 && t == openshift.SingleReplica {
+func (o *Options) durations(t configv1.TopologyMode) (lease, renew, retry time.Duration) {
+	if o.Lease == 0 && o.Renew == 0 && o.Retry == 0 && t == configv1.SingleReplicaTopologyMode {
 		return 270 * time.Second, 240 * time.Second, 60 * time.Second
 	}
 	return cmp.Or(o.Lease, 137*time.Second), cmp.Or(o.Renew, 107*time.Second), cmp.Or(o.Retry, 26*time.Second)
@@ -85,7 +84,7 @@ func (o *Options) Check(ctx context.Context, api *rest.Config) error {
 // Apply turns on leader election for a manager, on a control plane of this
 // topology. The lease is given back at the end: the process has to end then,
 // too.
-func (o *Options) Apply(m *manager.Options, t openshift.TopologyMode) {
+func (o *Options) Apply(m *manager.Options, t configv1.TopologyMode) {
 	lease, renew, retry := o.durations(t)
 	m.LeaderElection, m.LeaderElectionReleaseOnCancel = o.Elect, true
 	m.LeaderElectionID, m.LeaderElectionNamespace, m.LeaderElectionResourceLock = o.Name, o.Namespace, o.Lock

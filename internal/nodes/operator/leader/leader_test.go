@@ -7,21 +7,20 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 func TestFlags(t *testing.T) {
 	for args, c := range map[string]struct {
-		topology openshift.TopologyMode
+		topology configv1.TopologyMode
 		want     [3]time.Duration
 		err      string
 	}{
 		"":                                    {"HighlyAvailable", [3]time.Duration{137, 107, 26}, ""},
-		" ":                                   {openshift.SingleReplica, [3]time.Duration{270, 240, 60}, ""},
-		"--leader-elect-lease-duration=200s":  {openshift.SingleReplica, [3]time.Duration{200, 107, 26}, ""},
+		" ":                                   {configv1.SingleReplicaTopologyMode, [3]time.Duration{270, 240, 60}, ""},
+		"--leader-elect-lease-duration=200s":  {configv1.SingleReplicaTopologyMode, [3]time.Duration{200, 107, 26}, ""},
 		"--leader-elect-retry-period=10s":     {"", [3]time.Duration{137, 107, 10}, ""},
 		"--leader-elect-renew-deadline=137s":  {"", [3]time.Duration{}, "must exceed"},
 		"--leader-elect-retry-period=-1s":     {"", [3]time.Duration{}, "must exceed"},

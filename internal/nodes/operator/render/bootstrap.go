@@ -12,11 +12,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	"github.com/outrigger/outrigger/internal/wholefile"
 )
@@ -36,7 +36,7 @@ type Bootstrap struct {
 
 // inputs are what was read.
 type inputs struct {
-	infra  *openshift.Infrastructure
+	infra  *configv1.Infrastructure
 	images bundle.Images
 	config string
 }

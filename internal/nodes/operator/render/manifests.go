@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +20,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 // ImagesKey is the key of a ConfigMap with images.
@@ -57,16 +57,16 @@ func documents(text []byte) (n int) {
 
 // Infrastructure reads a manifest of an Infrastructure. Keys that are there
 // twice are refused; fields that we do not read may be there.
-func Infrastructure(text []byte) (*openshift.Infrastructure, error) {
+func Infrastructure(text []byte) (*configv1.Infrastructure, error) {
 	raw, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		return nil, err
 	}
-	infra := &openshift.Infrastructure{}
+	infra := &configv1.Infrastructure{}
 	if err := yaml.Unmarshal(raw, infra); err != nil {
 		return nil, err
 	}
-	want := metav1.TypeMeta{APIVersion: openshift.GroupVersion.String(), Kind: "Infrastructure"}
+	want := metav1.TypeMeta{APIVersion: configv1.GroupVersion.String(), Kind: "Infrastructure"}
 	return infra, checkKind(infra.TypeMeta, want)
 }
 
