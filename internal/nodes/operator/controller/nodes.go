@@ -149,7 +149,7 @@ func (n *operator) guarded(ctx context.Context) (guard.Limits, bool, error) {
 	case c != nil:
 		l = limitsOf(c.Spec.NodeDeletions)
 		l.Prefixes = n.prefixes(c)
-		return l, true, l.Verify()
+		return l, true, nil
 	case n.apis.openShift && n.o.Guard:
 		owner, expected, err := n.openShiftOwner(ctx)
 		l.Prefixes = owner.Prefixes

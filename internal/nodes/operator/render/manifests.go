@@ -139,14 +139,10 @@ func fields(o client.Object) (map[string]any, error) {
 	return all, nil
 }
 
-// prune removes timestamps that are null and resources that are empty, which is
-// how Go writes those that nobody set.
+// prune removes resources that are empty, which is how Go writes those that nobody set.
 func prune(value any) {
 	switch v := value.(type) {
 	case map[string]any:
-		if at, has := v["creationTimestamp"]; has && at == nil {
-			delete(v, "creationTimestamp")
-		}
 		if r, is := v["resources"].(map[string]any); is && len(r) == 0 {
 			delete(v, "resources")
 		}
