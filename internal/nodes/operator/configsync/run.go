@@ -41,7 +41,6 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
-	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -242,35 +241,34 @@ const (
 	operatorNamespace = "openshift-cloud-controller-manager-operator"
 )
 
-// Options are what the controllers need; their flags say what each is.
+// Options are what the controllers need.
 type Options struct {
-	Namespace string
+	Namespace     string `flag:"namespace" usage:"namespace of the cloud controller manager"`
+	HealthAddress string `flag:"health-addr" default:":9440" usage:"address that answers /healthz and /readyz; 0: none"`
 	// Version is the release, or empty.
 	Version string
-	// SystemBundle is for [trustbundle.SystemFile]. The file tells nobody of changes: it is
+	// SystemBundle is for trustbundle.SystemFile. The file tells nobody of changes: it is
 	// looked at after each Resync.
-	SystemBundle                                     string
-	CloudConfigDegradedAfter, TrustedCADegradedAfter time.Duration
-	TrustedCAStaleAfter, Resync                      time.Duration
-	HealthAddress                                    string
-	Leader                                           leader.Options
+	SystemBundle             string        `flag:"trusted-ca-bundle" usage:"file with the system's authorities; else /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem or, where there is none, /etc/ssl/certs/ca-certificates.crt"`
+	CloudConfigDegradedAfter time.Duration `flag:"cloud-config-degraded-after" default:"2m" min:"0s" usage:"how long copying the configuration may fail before the operator is degraded"`
+	TrustedCADegradedAfter   time.Duration `flag:"trusted-ca-degraded-after" default:"2m" min:"0s" usage:"how long putting together the authorities may fail before the operator is degraded"`
+	TrustedCAStaleAfter      time.Duration `flag:"trusted-ca-window" default:"150s" min:"0s" usage:"after what time without one a failure of the authorities is a new one; 0: never"`
+	Resync                   time.Duration `flag:"resync" default:"10m" min:"1ns" usage:"after what time all is looked at though nothing changed"`
+	Leader                   leader.Options
 }
 
-// Validate returns what is wrong, by the flag's name.
+// Validate returns what is wrong that no tag can express, by the flag's name.
 func (o *Options) Validate() error {
 	var faults failure.Faults
-	daemon.CheckFlags(&faults, map[string]string{"namespace": o.Namespace}, map[string]time.Duration{"resync": o.Resync}, map[string]time.Duration{
-		"cloud-config-degraded-after": o.CloudConfigDegradedAfter, "trusted-ca-degraded-after": o.TrustedCADegradedAfter, "trusted-ca-window": o.TrustedCAStaleAfter,
-	})
 	faults.AddIf(o.Namespace == userNamespace || o.Namespace == managedNamespace,
 		"--namespace %s: that is where configurations come from; name the one where the cloud controller manager runs", o.Namespace)
 	faults.AddIf(o.SystemBundle != "" && !filepath.IsAbs(o.SystemBundle), "--trusted-ca-bundle %q: want an absolute path", o.SystemBundle)
-	return errors.Join(append(faults, daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
+	return errors.Join(append(faults, daemon.CheckNamespace("namespace", o.Namespace), daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
 }
 
 // Command returns config-sync as a command. It ends with the command's context.
 func Command(getenv func(string) string) *cobra.Command {
-	var o Options
+	o := Options{Namespace: defaultNamespace, Leader: leader.Options{Name: "cluster-cloud-config-sync-leader", Namespace: operatorNamespace}}
 	c := &cobra.Command{
 		Use:   "config-sync",
 		Short: "Prepare on OpenShift the configuration and the trusted authorities of the cloud controller manager",
@@ -279,16 +277,7 @@ controller manager, in the ConfigMaps cloud-conf and ccm-trusted-ca.
 
 The variable RELEASE_VERSION names the release whose feature gates count.`,
 	}
-	f := c.Flags()
-	f.StringVar(&o.Namespace, "namespace", defaultNamespace, "`namespace` of the cloud controller manager")
-	f.StringVar(&o.HealthAddress, "health-addr", ":9440", "`address` that answers /healthz and /readyz; 0: none")
-	f.StringVar(&o.SystemBundle, "trusted-ca-bundle", "", "`file` with the system's authorities; else "+trustbundle.RedHatFile+" or, where there is none, "+trustbundle.DebianFile)
-	f.DurationVar(&o.CloudConfigDegradedAfter, "cloud-config-degraded-after", 2*time.Minute, "how long copying the configuration may fail before the operator is degraded")
-	f.DurationVar(&o.TrustedCADegradedAfter, "trusted-ca-degraded-after", 2*time.Minute, "how long putting together the authorities may fail before the operator is degraded")
-	f.DurationVar(&o.TrustedCAStaleAfter, "trusted-ca-window", 150*time.Second, "after what time without one a failure of the authorities is a new one; 0: never")
-	f.DurationVar(&o.Resync, "resync", 10*time.Minute, "after what time all is looked at though nothing changed")
-	o.Leader.AddFlags(f, "cluster-cloud-config-sync-leader", operatorNamespace)
-	return daemon.Command(c, getenv, "ccm-operator-config-sync", o.Validate, func(ctx context.Context, api *rest.Config, logger *slog.Logger) error {
+	return daemon.Command(c, getenv, "ccm-operator-config-sync", []any{&o, &o.Leader}, o.Validate, func(ctx context.Context, api *rest.Config, logger *slog.Logger) error {
 		o.Version = getenv("RELEASE_VERSION")
 		logger.Info("starting", "version", version.String(), "release", o.Version, "namespace", o.Namespace)
 		return Run(ctx, api, o, logger)

@@ -41,6 +41,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
@@ -49,13 +50,14 @@ import (
 )
 
 // Command completes the command of a daemon, whose agent is how it names itself to the
-// cluster. complete returns what is wrong with its flags; run works until the command's
-// context ends.
-func Command(c *cobra.Command, getenv func(string) string, agent string, complete func() error, run func(context.Context, *rest.Config, *slog.Logger) error) *cobra.Command {
+// cluster. settings are those of its flags, by [commandline.Settings]; complete returns what
+// else is wrong with them; run works until the command's context ends.
+func Command(c *cobra.Command, getenv func(string) string, agent string, settings []any, complete func() error, run func(context.Context, *rest.Config, *slog.Logger) error) *cobra.Command {
+	wrong := commandline.Settings(c.Flags(), settings...)
 	kubeconfig := c.Flags().String("kubeconfig", "", "`file` with the cluster's address and credentials; else KUBECONFIG, else those of the pod")
 	c.Args, c.SilenceUsage, c.SilenceErrors = cobra.NoArgs, true, true
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := complete(); err != nil {
+		if err := errors.Join(wrong(), complete()); err != nil {
 			return program.UsageError(err)
 		}
 		logger := (&controllers.Log{Format: "text"}).Install(c.ErrOrStderr())
@@ -68,18 +70,12 @@ func Command(c *cobra.Command, getenv func(string) string, agent string, complet
 	return c
 }
 
-// CheckFlags adds what is wrong with a namespace, and with times, by the names of flags.
-func CheckFlags(faults *failure.Faults, namespaces map[string]string, positive, notNegative map[string]time.Duration) {
-	for flag, ns := range namespaces {
-		reasons := validation.IsDNS1123Label(ns)
-		faults.AddIf(len(reasons) > 0, "--%s %q: %s", flag, ns, strings.Join(reasons, "; "))
+// CheckNamespace returns what is wrong with a flag that names a namespace.
+func CheckNamespace(flag, name string) error {
+	if reasons := validation.IsDNS1123Label(name); len(reasons) > 0 {
+		return fmt.Errorf("--%s %q: %s", flag, name, strings.Join(reasons, "; "))
 	}
-	for flag, d := range notNegative {
-		faults.AddIf(d < 0, "--%s %s: want 0 or more", flag, d)
-	}
-	for flag, d := range positive {
-		faults.AddIf(d <= 0, "--%s %s: want more than 0", flag, d)
-	}
+	return nil
 }
 
 // Cluster returns how the cluster is reached: as the file says or else, by the

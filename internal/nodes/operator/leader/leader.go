@@ -11,7 +11,6 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
-	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -19,29 +18,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Options are what the flags say. A duration of 0 is not set.
+// Options are the settings; the names of the lease are those of the program. A duration of
+// 0 is not set.
 type Options struct {
-	Elect                 bool
-	Lease, Renew, Retry   time.Duration
-	Lock, Name, Namespace string
+	Elect     bool          `flag:"leader-elect" default:"true" usage:"work only while holding the lease"`
+	Lease     time.Duration `flag:"leader-elect-lease-duration" min:"0s" usage:"how long a lease is good for; 0: 137s, or 270s on a control plane of one node"`
+	Renew     time.Duration `flag:"leader-elect-renew-deadline" min:"0s" usage:"how long renewing may take; 0: 107s, or 240s on a control plane of one node"`
+	Retry     time.Duration `flag:"leader-elect-retry-period" min:"0s" usage:"how long to wait between attempts; 0: 26s, or 60s on a control plane of one node"`
+	Lock      string        `flag:"leader-elect-resource-lock" default:"leases" choices:"leases" usage:"what is held"`
+	Name      string        `flag:"leader-elect-resource-name" usage:"name of the lease"`
+	Namespace string        `flag:"leader-elect-resource-namespace" usage:"namespace of the lease"`
 }
 
-// AddFlags adds the flags, with this lease as default.
-func (o *Options) AddFlags(f *pflag.FlagSet, lease, namespace string) {
-	f.BoolVar(&o.Elect, "leader-elect", true, "work only while holding the lease")
-	f.DurationVar(&o.Lease, "leader-elect-lease-duration", 0, "how long a lease is good for; 0: 137s, or 270s on a control plane of one node")
-	f.DurationVar(&o.Renew, "leader-elect-renew-deadline", 0, "how long renewing may take; 0: 107s, or 240s on a control plane of one node")
-	f.DurationVar(&o.Retry, "leader-elect-retry-period", 0, "how long to wait between attempts; 0: 26s, or 60s on a control plane of one node")
-	f.StringVar(&o.Lock, "leader-elect-resource-lock", "leases", "what is held: leases")
-	f.StringVar(&o.Name, "leader-elect-resource-name", lease, "`name` of the lease")
-	f.StringVar(&o.Namespace, "leader-elect-resource-namespace", namespace, "`namespace` of the lease")
-}
-
-// Validate returns what the flags cannot mean.
+// Validate returns what the flags together cannot mean.
 func (o *Options) Validate() error {
-	if o.Lock != "leases" {
-		return fmt.Errorf("--leader-elect-resource-lock %q: only leases can be held", o.Lock)
-	}
 	if !o.Elect {
 		return nil
 	}
@@ -49,7 +39,7 @@ func (o *Options) Validate() error {
 		return errors.New("--leader-elect-resource-name and --leader-elect-resource-namespace: want a lease's name and namespace")
 	}
 	lease, renew, retry := o.durations("")
-	if o.Lease < 0 || o.Renew < 0 || o.Retry < 0 || lease <= renew || renew <= retry {
+	if lease <= renew || renew <= retry {
 		return fmt.Errorf("--leader-elect-lease-duration (%s) must exceed --leader-elect-renew-deadline (%s), and that --leader-elect-retry-period (%s)", lease, renew, retry)
 	}
 	return nil

@@ -3,6 +3,7 @@
 package leader
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/outrigger/outrigger/internal/commandline"
 )
 
 func TestFlags(t *testing.T) {
@@ -23,17 +26,17 @@ func TestFlags(t *testing.T) {
 		"--leader-elect-lease-duration=200s":  {configv1.SingleReplicaTopologyMode, [3]time.Duration{200, 107, 26}, ""},
 		"--leader-elect-retry-period=10s":     {"", [3]time.Duration{137, 107, 10}, ""},
 		"--leader-elect-renew-deadline=137s":  {"", [3]time.Duration{}, "must exceed"},
-		"--leader-elect-retry-period=-1s":     {"", [3]time.Duration{}, "must exceed"},
-		"--leader-elect-resource-lock=events": {"", [3]time.Duration{}, "only leases can be held"},
+		"--leader-elect-retry-period=-1s":     {"", [3]time.Duration{}, "want 0 or more"},
+		"--leader-elect-resource-lock=events": {"", [3]time.Duration{}, `"events": want leases`},
 		"--leader-elect-resource-name=":       {"", [3]time.Duration{}, "want a lease's name"},
 	} {
-		var o Options
+		o := Options{Name: "lease", Namespace: "ns"}
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
-		o.AddFlags(f, "lease", "ns")
+		wrong := commandline.Settings(f, &o)
 		if err := f.Parse(strings.Fields(args)); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.Validate(); c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+		if err := errors.Join(wrong(), o.Validate()); c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("%s: %v; want %q", args, err, c.err)
 		}
 		if c.err != "" {
