@@ -100,9 +100,7 @@ func (b Bootstrap) read() (in inputs, err error) {
 		in.infra, err = Infrastructure(text)
 	}
 	fault("cluster-infrastructure-file", err)
-	if text, err = read(b.ImagesFile); err == nil {
-		in.images, err = Images(text)
-	}
+	in.images, err = Images(b.ImagesFile)
 	fault("images-file", err)
 	if in.infra != nil && in.infra.Spec.CloudConfig.Name != "" {
 		if b.CloudConfigFile == "" {

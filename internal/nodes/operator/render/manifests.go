@@ -92,8 +92,12 @@ func checkKind(have, want metav1.TypeMeta) error {
 	return nil
 }
 
-// Images reads a manifest of a ConfigMap with images.
-func Images(text []byte) (bundle.Images, error) {
+// Images reads a file with a manifest of a ConfigMap with images.
+func Images(file string) (bundle.Images, error) {
+	text, err := read(file)
+	if err != nil {
+		return nil, err
+	}
 	cm, err := configMap(text)
 	if err != nil {
 		return nil, err
