@@ -15,7 +15,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -63,19 +62,13 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 			return fmt.Errorf("the cluster at %s has no kind %s of %s: config-sync is for OpenShift; elsewhere the operator alone does what is needed, with a CloudControllerManager", api.Host, kind.Kind, configv1.GroupVersion)
 		}
 	}
-	if err := o.Leader.Check(ctx, api); err != nil {
+	mgr, err := daemon.NewManager(ctx, api, log, manager.Options{
+		Scheme: scheme, Cache: o.cacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: o.HealthAddress,
+	}, o.Leader, topology)
+	if err != nil {
 		return err
 	}
-	options := manager.Options{
-		Scheme: scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(),
-		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: o.HealthAddress,
-	}
-	o.Leader.Apply(&options, topology)
-	mgr, err := manager.New(api, options)
-	if err != nil {
-		return fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
-	}
-	if err := errors.Join(addCloudConfig(mgr, o, log), addTrustedCA(mgr, o, log), daemon.AddChecks(mgr)); err != nil {
+	if err := errors.Join(addCloudConfig(mgr, o, log), addTrustedCA(mgr, o, log)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)

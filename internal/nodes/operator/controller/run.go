@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -69,26 +68,22 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	if err := o.Leader.Check(ctx, api); err != nil {
-		return err
-	}
 	// TLS settings of the cluster count for our own server as soon as they are read.
 	own := &inputs{o: &o, now: time.Now}
 	several := true // operators in one process, in tests
 	unseen := &unseen{}
 	options := manager.Options{
 		Controller: config.Controller{SkipNameValidation: &several, CacheSyncTimeout: o.watchWithin},
-		Scheme:     scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(unseen),
+		Scheme:     scheme, Cache: o.cacheOptions(unseen),
 		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Metrics:                o.metricsOptions(own),
 		HealthProbeBindAddress: o.HealthAddress,
 	}
-	o.Leader.Apply(&options, apis.topology)
-	mgr, err := manager.New(api, options)
+	mgr, err := daemon.NewManager(ctx, api, log, options, o.Leader, apis.topology)
 	if err != nil {
-		return fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
+		return err
 	}
-	if err := errors.Join(o.addControllers(mgr, apis, own, log), addMetrics(mgr, apis, log), daemon.AddChecks(mgr)); err != nil {
+	if err := errors.Join(o.addControllers(mgr, apis, own, log), addMetrics(mgr, apis, log)); err != nil {
 		return err
 	}
 	return unseen.because(mgr.Start(ctx))

@@ -36,7 +36,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -44,6 +43,7 @@ import (
 	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
+	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
@@ -97,17 +97,25 @@ func Cluster(file string, getenv func(string) string, name string) (*rest.Config
 	return api, nil
 }
 
-// AddChecks adds health checks: live is a process that answers, ready one whose
-// caches have synced.
-func AddChecks(mgr manager.Manager) error {
-	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", func(r *http.Request) error {
+// NewManager returns a manager that takes part in the election of a leader on a control
+// plane of this topology. It is ready when its caches have synced.
+func NewManager(ctx context.Context, api *rest.Config, log *slog.Logger, o manager.Options, elect leader.Options, t configv1.TopologyMode) (manager.Manager, error) {
+	if err := elect.Check(ctx, api); err != nil {
+		return nil, err
+	}
+	elect.Apply(&o, t)
+	mgr, err := controllers.NewManager(api, log, o)
+	if err != nil {
+		return nil, err
+	}
+	return mgr, mgr.AddReadyzCheck("caches", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
 			return errors.New("the cluster's objects have not been read yet")
 		}
 		return nil
-	}))
+	})
 }
 
 // Detect returns which of these kinds a cluster has and, of OpenShift (it has

@@ -72,11 +72,10 @@ func (o *Options) Check(ctx context.Context, api *rest.Config) error {
 }
 
 // Apply turns on leader election for a manager, on a control plane of this
-// topology. The lease is given back at the end: the process has to end then,
-// too.
+// topology.
 func (o *Options) Apply(m *manager.Options, t configv1.TopologyMode) {
 	lease, renew, retry := o.durations(t)
-	m.LeaderElection, m.LeaderElectionReleaseOnCancel = o.Elect, true
+	m.LeaderElection = o.Elect
 	m.LeaderElectionID, m.LeaderElectionNamespace, m.LeaderElectionResourceLock = o.Name, o.Namespace, o.Lock
 	m.LeaseDuration, m.RenewDeadline, m.RetryPeriod = &lease, &renew, &retry
 }

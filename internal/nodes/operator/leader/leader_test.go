@@ -47,7 +47,7 @@ func TestFlags(t *testing.T) {
 		if got := [3]time.Duration{*m.LeaseDuration / time.Second, *m.RenewDeadline / time.Second, *m.RetryPeriod / time.Second}; got != c.want {
 			t.Errorf("%s: %v; want %v", args, got, c.want)
 		}
-		if !m.LeaderElection || !m.LeaderElectionReleaseOnCancel || m.LeaderElectionID != "lease" || m.LeaderElectionNamespace != "ns" {
+		if !m.LeaderElection || m.LeaderElectionID != "lease" || m.LeaderElectionNamespace != "ns" {
 			t.Errorf("%s: %+v", args, m)
 		}
 	}
