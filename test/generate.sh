@@ -28,7 +28,6 @@ header=$(mktemp)
 echo "// $spdx" >"$header"
 controller-gen object:headerFile="$header" crd paths=./api/peerpod/... \
   output:object:dir="$out/api/peerpod/v1alpha1" output:crd:dir="$out/deploy/base/crd"
-controller-gen object:headerFile="$header" paths=./internal/nodes/operator/openshift output:object:dir="$out/internal/nodes/operator/openshift"
 controller-gen object:headerFile="$header" crd paths=./api/ccm/... \
   output:object:dir="$out/api/ccm/v1alpha1" output:crd:dir="$out/deploy/ccm-operator/crd"
 rm -f "$header"

@@ -17,6 +17,9 @@ var sdks = []string{
 	"github.com/outrigger/outrigger/providers/",
 }
 
+// types are OpenShift's kinds that configure a cluster: they import nothing but Kubernetes' types.
+const types = "github.com/openshift/api/config/v1"
+
 // most is a tenth above what is linked today. A program of this kind that links
 // clouds' SDKs has 1,471.
 const most = 1200
@@ -29,7 +32,7 @@ func TestNoCloudSDK(t *testing.T) {
 	packages := strings.Fields(string(out))
 	for _, p := range packages {
 		for _, sdk := range sdks {
-			if strings.HasPrefix(p, sdk) {
+			if strings.HasPrefix(p, sdk) && p != types {
 				t.Errorf("ccm-operator links %s", p)
 			}
 		}

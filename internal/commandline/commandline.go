@@ -4,14 +4,18 @@
 package commandline
 
 import (
+	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 // Root makes cmd the root of a command line, which shows its help when it is run without a
@@ -40,6 +44,25 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 		return program.Usagef("unknown command %q; all commands: %s --help", args[0], cmd.CommandPath())
 	}
 	return program.Usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
+}
+
+// Settings adds a flag for each tagged field of the structs that these point to, see
+// [config.Bind]. The function that it returns returns what is wrong with their values.
+func Settings(f *pflag.FlagSet, structs ...any) (wrong func() error) {
+	flags, errs := flag.NewFlagSet("", flag.ContinueOnError), make([]func() error, len(structs))
+	for i, ptr := range structs {
+		s := config.Bind(ptr)
+		s.Dash = "--"
+		s.AddFlags(flags)
+		errs[i] = s.Err
+	}
+	f.AddGoFlagSet(flags)
+	return func() (err error) {
+		for _, of := range errs {
+			err = errors.Join(err, of())
+		}
+		return err
+	}
 }
 
 // Form adds -o, by its long name, for one of several forms of what is said; the first is

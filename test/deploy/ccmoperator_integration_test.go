@@ -15,13 +15,13 @@ import (
 	"strings"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	crds "github.com/outrigger/outrigger/test/openshift"
 	"github.com/outrigger/outrigger/test/stand"
 )
@@ -330,7 +330,7 @@ func (s *site) operatorSays(t *testing.T, condition, want string) {
 	t.Helper()
 	eventually(t, condition, func() (string, bool) {
 		s.play(t, onOpenShift.namespace)
-		var o openshift.ClusterOperator
+		var o configv1.ClusterOperator
 		if err := s.client.Get(t.Context(), client.ObjectKey{Name: "cloud-controller-manager"}, &o); err != nil {
 			return err.Error(), false
 		}

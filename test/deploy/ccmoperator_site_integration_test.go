@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/stand"
 )
@@ -48,7 +48,7 @@ func newSite(t *testing.T) *site {
 	}
 	s.images = filepath.Join(s.dir, "images.json")
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, openshift.AddToScheme, ccmv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, configv1.Install, ccmv1alpha1.AddToScheme} {
 		must(t, add(scheme))
 	}
 	var err error

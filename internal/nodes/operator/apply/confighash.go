@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -97,52 +96,44 @@ func (a *Applier) read(ctx context.Context, key client.ObjectKey, into client.Ob
 	return err == nil, err
 }
 
-// sourcesOf returns the ConfigMaps and Secrets in the volumes and the environment of
-// all containers.
+// references are the fields of pods that name a ConfigMap or Secret, wherever they are: in
+// volumes of all kinds, and in the environment of all containers.
+var references = map[string]string{
+	"configMap": "ConfigMap", "configMapRef": "ConfigMap", "configMapKeyRef": "ConfigMap",
+	"secret": "Secret", "secretRef": "Secret", "secretKeyRef": "Secret",
+}
+
+// sourcesOf returns the ConfigMaps and Secrets that pods refer to.
 func sourcesOf(o *unstructured.Unstructured) (sources, error) {
-	fields, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
-	if err != nil {
-		return nil, err
-	}
-	var pod corev1.PodSpec
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &pod); err != nil {
-		return nil, err
-	}
+	pod, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
 	s := sources{}
-	for _, v := range pod.Volumes {
-		if v.ConfigMap != nil {
-			s.add("ConfigMap", v.ConfigMap.Name, v.ConfigMap.Optional)
+	s.collect(pod)
+	return s, err
+}
+
+func (s sources) collect(value any) {
+	switch v := value.(type) {
+	case []any:
+		for _, inner := range v {
+			s.collect(inner)
 		}
-		if v.Secret != nil {
-			s.add("Secret", v.Secret.SecretName, v.Secret.Optional)
-		}
-	}
-	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
-		for _, from := range c.EnvFrom {
-			if r := from.ConfigMapRef; r != nil {
-				s.add("ConfigMap", r.Name, r.Optional)
+	case map[string]any:
+		for field, inner := range v {
+			if of, is := inner.(map[string]any); is && references[field] != "" {
+				s.add(references[field], of)
 			}
-			if r := from.SecretRef; r != nil {
-				s.add("Secret", r.Name, r.Optional)
-			}
-		}
-		for _, e := range c.Env {
-			if e.ValueFrom == nil {
-				continue
-			}
-			if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
-				s.add("ConfigMap", r.Name, r.Optional)
-			}
-			if r := e.ValueFrom.SecretKeyRef; r != nil {
-				s.add("Secret", r.Name, r.Optional)
-			}
+			s.collect(inner)
 		}
 	}
-	return s, nil
 }
 
 // add notes a name: it is optional only if all that read it say so.
-func (s sources) add(kind, name string, optional *bool) {
+func (s sources) add(kind string, of map[string]any) {
+	name, named := of["name"].(string)
+	if !named {
+		name, _ = of["secretName"].(string)
+	}
+	optional, _ := of["optional"].(bool)
 	was, known := s[source{kind, name}]
-	s[source{kind, name}] = (was || !known) && optional != nil && *optional
+	s[source{kind, name}] = (was || !known) && optional
 }

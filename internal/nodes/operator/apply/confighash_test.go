@@ -4,6 +4,7 @@ package apply
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,4 +53,27 @@ spec: {template: {spec: {volumes: [{name: c, configMap: {name: cloud-conf}}]}}}}
 	}
 	hash, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", ConfigHashAnnotation)
 	return hash
+}
+
+// TestSources: wherever a pod can name a ConfigMap or Secret. What one container cannot do
+// without is needed, though others can.
+func TestSources(t *testing.T) {
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(`spec: {template: {metadata: {labels: {secret: no}}, spec: {
+nodeSelector: {configMap: no}, imagePullSecrets: [{name: pull}],
+volumes: [{name: a, configMap: {name: volume}}, {name: b, secret: {secretName: volume, optional: true}},
+  {name: c, projected: {sources: [{configMap: {name: projected}}, {secret: {name: projected, optional: true}}]}}],
+initContainers: [{name: d, envFrom: [{configMapRef: {name: all}}, {secretRef: {name: all}}]}],
+containers: [{name: e, env: [{name: A, valueFrom: {configMapKeyRef: {name: key, key: k, optional: true}}}, {name: B, valueFrom: {secretKeyRef: {name: key, key: k}}}],
+  envFrom: [{configMapRef: {name: all, optional: true}}]}]}}}`), &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	got, err := sourcesOf(o)
+	want := sources{
+		{"ConfigMap", "volume"}: false, {"Secret", "volume"}: true, {"ConfigMap", "projected"}: false, {"Secret", "projected"}: true,
+		{"ConfigMap", "all"}: false, {"Secret", "all"}: false, {"ConfigMap", "key"}: true, {"Secret", "key"}: false,
+	}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
 }

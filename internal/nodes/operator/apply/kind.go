@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -75,7 +74,6 @@ func toUnstructured(o client.Object, scheme *runtime.Scheme) (*unstructured.Unst
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	u.SetGroupVersionKind(gvk)
-	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
 	delete(u.Object, "status")
 	return u, k, nil
 }
@@ -191,34 +189,25 @@ func (a *Applier) Sum(ctx context.Context, objects []client.Object) (string, err
 
 // Encode writes objects down for [Decode].
 func (a *Applier) Encode(objects []client.Object) ([]byte, error) {
-	var failed []error
 	all := make([]map[string]any, len(objects))
 	for i, o := range objects {
 		u, _, err := toUnstructured(o, a.Client.Scheme())
 		if err != nil {
-			failed = append(failed, err)
-			continue
+			return nil, err
 		}
 		all[i] = u.Object
-	}
-	if err := errors.Join(failed...); err != nil {
-		return nil, err
 	}
 	return json.Marshal(all)
 }
 
 // Decode returns what [Applier.Encode] has written.
 func Decode(text []byte) ([]client.Object, error) {
-	var all []json.RawMessage
+	var all []*unstructured.Unstructured
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, err
 	}
 	objects := make([]client.Object, len(all))
-	for i := range all {
-		u := &unstructured.Unstructured{}
-		if err := u.UnmarshalJSON(all[i]); err != nil {
-			return nil, err
-		}
+	for i, u := range all {
 		objects[i] = u
 	}
 	return objects, nil

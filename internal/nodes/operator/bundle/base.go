@@ -285,42 +285,31 @@ func describe(err error) error {
 	return fmt.Errorf("%s", strings.Replace(text, `executing "" at`, "at", 1))
 }
 
-// partsFile has the blocks that the bases share.
-const partsFile = "bases/parts.tmpl"
+// parts are the blocks that the bases share.
+var parts = sync.OnceValues(func() (*template.Template, error) {
+	return template.New("").Option("missingkey=error").Funcs(functions).ParseFS(own, "bases/parts.tmpl")
+})
 
-// ownTemplates are those that were asked for, by name: they never change.
-var ownTemplates sync.Map
-
-// ownTemplate parses a file of this package, with the blocks that the bases share.
+// ownTemplate parses a file of this package.
 func ownTemplate(name string) (*template.Template, error) {
-	if t, has := ownTemplates.Load(name); has {
-		return t.(*template.Template), nil
+	text, err := own.ReadFile(name)
+	if err != nil {
+		return nil, err
 	}
-	t := template.New("").Option("missingkey=error").Funcs(functions)
-	for _, file := range slices.Compact([]string{partsFile, name}) {
-		text, err := own.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		if t, err = t.Parse(string(text)); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	ownTemplates.Store(name, t)
-	return t, nil
+	return parse(string(text))
 }
 
 // parse parses a text that may use the blocks that the bases share. Missing values are
 // errors when it is executed.
 func parse(text string) (*template.Template, error) {
-	parts, err := ownTemplate(partsFile)
+	shared, err := parts()
 	if err != nil {
 		return nil, err
 	}
-	if parts, err = parts.Clone(); err != nil {
+	if shared, err = shared.Clone(); err != nil {
 		return nil, err
 	}
-	t, err := parts.New("").Option("missingkey=error").Parse(text)
+	t, err := shared.New("").Option("missingkey=error").Parse(text)
 	if err != nil {
 		return nil, describe(err)
 	}

@@ -113,8 +113,8 @@ func TestR3BadFolders(t *testing.T) {
 		"relative configuration": {"bundle.yaml", change("program: /bin/my-ccm", "cloudConfig: cloud.conf"), "containers.cloud-controller-manager.cloudConfig"},
 		"bad flag":               {"bundle.yaml", change("program: /bin/my-ccm", "flags: ['{{ .x']"), "containers.cloud-controller-manager.flags[0]: line 1: unclosed action"},
 		"bad template":           {"assets/x.yaml.tmpl", "a: 1\nb: {{ if }}\n", "assets/x.yaml.tmpl: line 2: missing value for if"},
-		"another folder":         {"manifests/x.yaml", plain, "manifests: neither bundle.yaml nor one of the folders"},
-		"another ending":         {"assets/x.txt", plain, "assets/x.txt: want a file that ends in .yaml"},
+		"another folder":         {"manifests/x.yaml", plain, "manifests: want bundle.yaml or, in one of the folders assets,"},
+		"another ending":         {"assets/x.txt", plain, "assets/x.txt: want bundle.yaml or, in one of the folders"},
 		"a binary":               {"assets/x.yaml", "\xff\xfe", "assets/x.yaml: not UTF-8"},
 		"large metadata":         {"bundle.yaml", metadata + strings.Repeat("#", 1<<20), "bundle.yaml: 1048"},
 		"binary metadata":        {"bundle.yaml", "\xff\xfe", "bundle.yaml: not UTF-8"},
@@ -190,7 +190,7 @@ func TestConfigMapIsABundle(t *testing.T) {
 	if diff := cmp.Diff(b.Files(), mounted.Files()); diff != "" {
 		t.Error(diff)
 	}
-	for key, want := range map[string]string{"bundle.yaml": "key bundle.yaml: missing", "assets.deployment.yaml": "assets: no manifests"} {
+	for key, want := range map[string]string{"bundle.yaml": "bundle.yaml: missing", "assets.deployment.yaml": "assets: no manifests"} {
 		lacks := cm.DeepCopy()
 		maps.DeleteFunc(lacks.Data, func(k, _ string) bool { return k == key || key != "bundle.yaml" && k != "bundle.yaml" })
 		if _, err := bundle.LoadConfigMap(lacks); err == nil || !strings.Contains(err.Error(), "bundle of ConfigMap ns/my: "+want) {
@@ -198,7 +198,7 @@ func TestConfigMapIsABundle(t *testing.T) {
 		}
 	}
 	cm.Data["other"] = "x"
-	if _, err := bundle.LoadConfigMap(cm); err == nil || !strings.Contains(err.Error(), "key other: want bundle.yaml") {
+	if _, err := bundle.LoadConfigMap(cm); err == nil || !strings.Contains(err.Error(), "other: want bundle.yaml") {
 		t.Errorf("the error is %v", err)
 	}
 }

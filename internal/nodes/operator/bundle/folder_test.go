@@ -25,7 +25,7 @@ func TestFoldersThatAreTraps(t *testing.T) {
 		"a pipe":      {func(f string) error { return syscall.Mkfifo(filepath.Join(f, "assets/x.yaml"), 0o600) }, "assets/x.yaml: not a regular file"},
 		"a device":    {func(f string) error { return os.Symlink("/dev/zero", filepath.Join(f, "assets/x.yaml")) }, "assets/x.yaml: not a regular file"},
 		"a loop":      {func(f string) error { return os.Symlink("x.yaml", filepath.Join(f, "assets/x.yaml")) }, "stat assets/x.yaml: too many levels of symbolic links"},
-		"itself":      {func(f string) error { return os.Symlink(".", filepath.Join(f, "kubernetes")) }, "kubernetes/assets: want a file that ends in .yaml"},
+		"itself":      {func(f string) error { return os.Symlink(".", filepath.Join(f, "kubernetes")) }, "kubernetes/assets: want bundle.yaml or, in one of the folders"},
 		"folder loop": {func(f string) error { return os.Symlink("bootstrap", filepath.Join(f, "bootstrap")) }, "open bootstrap: too many levels of symbolic links"},
 	} {
 		t.Run(name, func(t *testing.T) {

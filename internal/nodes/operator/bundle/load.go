@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -59,82 +60,86 @@ func (f file) source() string {
 // ours reports whether the file is one that this package adds to each bundle.
 func (f file) ours() bool { return strings.HasPrefix(f.folder, "added") }
 
-// Load reads a bundle and validates it as far as possible without a cluster's
-// values.
+// Load reads a bundle out of a folder, and validates it as far as possible without a
+// cluster's values.
 func Load(name string, from fs.FS) (*Bundle, error) {
 	b := &Bundle{Name: name}
-	if err := b.load(from); err != nil {
+	files, err := list(from)
+	if err == nil {
+		err = b.load(files, func(file string) (string, error) { return readFile(from, file) })
+	}
+	if err != nil {
 		return nil, fmt.Errorf("bundle %s: %w", name, err)
 	}
 	return b, nil
 }
 
-func (b *Bundle) load(from fs.FS) error {
-	text, err := readFile(from, MetadataFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: missing; it makes a folder a bundle", MetadataFile)
+// LoadConfigMap reads a bundle out of a ConfigMap.
+func LoadConfigMap(from *corev1.ConfigMap) (*Bundle, error) {
+	b := &Bundle{Name: from.Name}
+	if err := b.load(slices.Collect(maps.Keys(from.Data)), func(key string) (string, error) { return from.Data[key], nil }); err != nil {
+		return nil, fmt.Errorf("bundle of ConfigMap %s/%s: %w", from.Namespace, from.Name, err)
 	}
+	return b, nil
+}
+
+// list returns the paths of a folder's files. Hidden ones are those of an editor, or of the
+// mount of a ConfigMap.
+func list(from fs.FS) (files []string, err error) {
+	for _, folder := range append([]string{"."}, folders...) {
+		entries, err := fs.ReadDir(from, folder)
+		if err != nil && (folder == "." || !errors.Is(err, fs.ErrNotExist)) {
+			return nil, err
+		}
+		for _, e := range entries {
+			file := path.Join(folder, e.Name())
+			if strings.HasPrefix(e.Name(), ".") || slices.Contains(folders, file) || folder == "." && strings.HasSuffix(file, ".md") {
+				continue
+			}
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}
+
+// load reads the files that text has by their names.
+func (b *Bundle) load(names []string, text func(name string) (string, error)) error {
+	if !slices.Contains(names, MetadataFile) {
+		return fmt.Errorf("%s: missing; it makes a folder or a ConfigMap a bundle", MetadataFile)
+	}
+	metadata, err := text(MetadataFile)
 	if err != nil {
 		return err
 	}
-	if b.Metadata, err = parseMetadata(text); err != nil {
+	if b.Metadata, err = parseMetadata(metadata); err != nil {
 		return err
 	}
-	entries, err := fs.ReadDir(from, ".")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.Name() == MetadataFile || strings.HasPrefix(e.Name(), ".") || strings.HasSuffix(e.Name(), ".md") {
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if name == MetadataFile {
 			continue
 		}
-		if err := b.readEntry(from, e.Name()); err != nil {
-			return err
+		f, ok := named(name)
+		if !ok {
+			return fmt.Errorf("%s: want %s or, in one of the folders %s, a file that ends in .yaml, .yml or .json, or in .tmpl after that", name, MetadataFile, strings.Join(folders, ", "))
 		}
-	}
-	return b.check()
-}
-
-// readEntry reads a folder, or a file whose name has the form of a ConfigMap's key: a
-// mounted ConfigMap is a bundle, too.
-func (b *Bundle) readEntry(from fs.FS, name string) (err error) {
-	if slices.Contains(folders, name) {
-		return b.readFolder(from, name)
-	}
-	f, ok := ofKey(name)
-	if !ok {
-		return fmt.Errorf("%s: neither %s nor one of the folders %s", name, MetadataFile, strings.Join(folders, ", "))
-	}
-	f.text, err = readFile(from, name)
-	b.manifests = append(b.manifests, f)
-	return err
-}
-
-// ofKey reads assets.deployment.yaml as assets/deployment.yaml.
-func ofKey(key string) (file, bool) {
-	folder, name, _ := strings.Cut(key, ".")
-	return file{folder: folder, name: name}, slices.Contains(folders, folder) && manifest(name)
-}
-
-func (b *Bundle) readFolder(from fs.FS, folder string) error {
-	entries, err := fs.ReadDir(from, folder)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		f := file{folder: folder, name: e.Name()}
-		if strings.HasPrefix(f.name, ".") {
-			continue // a file of an editor, or of the mount of a ConfigMap
-		}
-		if !manifest(f.name) {
-			return fmt.Errorf("%s: want a file that ends in .yaml, .yml or .json, or in .tmpl after that", f.path())
-		}
-		if f.text, err = readFile(from, f.path()); err != nil {
+		if f.text, err = text(name); err != nil {
 			return err
 		}
 		b.manifests = append(b.manifests, f)
 	}
-	return nil
+	slices.SortFunc(b.manifests, func(a, c file) int { return strings.Compare(a.path(), c.path()) })
+	return b.check()
+}
+
+// named returns the file of a path. Keys of ConfigMaps have no slashes, so
+// assets.deployment.yaml is assets/deployment.yaml, also where a ConfigMap is mounted.
+func named(name string) (f file, ok bool) {
+	at := strings.IndexAny(name, "/.")
+	if at < 0 {
+		return f, false
+	}
+	f = file{folder: name[:at], name: name[at+1:]}
+	return f, slices.Contains(folders, f.folder) && manifest(f.name)
 }
 
 func manifest(name string) bool {
@@ -178,40 +183,6 @@ func (b *Bundle) check() error {
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// LoadConfigMap reads a bundle out of a ConfigMap. Keys have no slashes:
-// assets.deployment.yaml is assets/deployment.yaml.
-func LoadConfigMap(from *corev1.ConfigMap) (*Bundle, error) {
-	b := &Bundle{Name: from.Name}
-	if err := b.loadConfigMap(from); err != nil {
-		return nil, fmt.Errorf("bundle of ConfigMap %s/%s: %w", from.Namespace, from.Name, err)
-	}
-	return b, nil
-}
-
-func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
-	text, has := from.Data[MetadataFile]
-	if !has {
-		return fmt.Errorf("key %s: missing; it makes a ConfigMap a bundle", MetadataFile)
-	}
-	var err error
-	if b.Metadata, err = parseMetadata(text); err != nil {
-		return err
-	}
-	for key, text := range from.Data {
-		if key == MetadataFile {
-			continue
-		}
-		f, ok := ofKey(key)
-		if !ok {
-			return fmt.Errorf("key %s: want %s, or one of %s, a dot, and the name of a .yaml file", key, MetadataFile, strings.Join(folders, ", "))
-		}
-		f.text = text
-		b.manifests = append(b.manifests, f)
-	}
-	slices.SortFunc(b.manifests, func(a, c file) int { return strings.Compare(a.path(), c.path()) })
-	return b.check()
 }
 
 // Files returns the paths of the bundle's manifests.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
@@ -61,7 +62,7 @@ func TestAWS(t *testing.T) {
 }
 
 func TestAWSChecksNoPlatform(t *testing.T) {
-	if _, err := Transform(AWS, "", on(openshift.GCP)); err != nil {
+	if _, err := Transform(AWS, "", on(configv1.GCPPlatformType)); err != nil {
 		t.Error(err)
 	}
 	if _, err := Transform(AWS, "[Global\n", Cluster{}); err == nil || err.Error() != "failed to read the cloud.conf: line 1: [Global: expected right bracket" {
@@ -70,8 +71,8 @@ func TestAWSChecksNoPlatform(t *testing.T) {
 }
 
 // on is a cluster on a platform.
-func on(p openshift.PlatformType) Cluster {
-	i := &openshift.Infrastructure{}
-	i.Status.PlatformStatus = &openshift.PlatformStatus{Type: p}
+func on(p configv1.PlatformType) Cluster {
+	i := &configv1.Infrastructure{}
+	i.Status.PlatformStatus = &configv1.PlatformStatus{Type: p}
 	return Cluster{Infrastructure: i}
 }

@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	configv1 "github.com/openshift/api/config/v1"
 )
 
-func onAzure(cloud string) Cluster {
-	c := on(openshift.Azure)
-	c.Infrastructure.Status.PlatformStatus.Azure = &openshift.AzurePlatformStatus{CloudName: cloud}
+func onAzure(cloud configv1.AzureCloudEnvironment) Cluster {
+	c := on(configv1.AzurePlatformType)
+	c.Infrastructure.Status.PlatformStatus.Azure = &configv1.AzurePlatformStatus{CloudName: cloud}
 	return c
 }
 
@@ -25,7 +24,7 @@ func TestAzure(t *testing.T) {
 		want    string
 	}{
 		"nothing said":          {`{}`, onAzure(""), `{"cloud":"AzurePublicCloud",` + shared + `,"vmType":"standard"}`},
-		"no status of Azure's":  {`{}`, on(openshift.Azure), `{"cloud":"AzurePublicCloud",` + shared + `,"vmType":"standard"}`},
+		"no status of Azure's":  {`{}`, on(configv1.AzurePlatformType), `{"cloud":"AzurePublicCloud",` + shared + `,"vmType":"standard"}`},
 		"public":                {`{}`, onAzure("AzurePublicCloud"), `{"cloud":"AzurePublicCloud",` + shared + `,"vmType":"standard"}`},
 		"US government":         {`{}`, onAzure("AzureUSGovernmentCloud"), `{"cloud":"AzureUSGovernmentCloud",` + shared + `,"vmType":"standard"}`},
 		"China":                 {`{}`, onAzure("AzureChinaCloud"), `{"cloud":"AzureChinaCloud",` + shared + `,"vmType":"standard"}`},
@@ -72,11 +71,11 @@ func TestAzureErrors(t *testing.T) {
 		"unknown cloud":            {Azure, `{}`, onAzure("Moon"), `status.platformStatus.azure.cloudName: Unsupported value: "Moon": supported values: "AzurePublicCloud", "AzureUSGovernmentCloud"`},
 		"a key twice":              {Azure, `{"cloud":"a","CLOUD":"b"}`, onAzure(""), `keys "CLOUD" and "cloud" are the same`},
 		"a number":                 {Azure, `{"vmType":1}`, onAzure(""), `key "vmType": a string is expected`},
-		"another platform":         {Azure, `{}`, on(openshift.AWS), "invalid platform, expected CloudName to be AzurePublicCloud"},
+		"another platform":         {Azure, `{}`, on(configv1.AWSPlatformType), "invalid platform, expected CloudName to be AzurePublicCloud"},
 		"stack for public":         {Azure, `{}`, onAzure("AzureStackCloud"), "invalid platform, expected CloudName to be AzurePublicCloud"},
 		"public for stack":         {AzureStackHub, `{}`, onAzure(""), "invalid platform, expected CloudName to be AzureStackCloud"},
 		"no platform":              {AzureStackHub, `{}`, Cluster{}, "invalid platform, expected CloudName to be AzureStackCloud"},
-		"another platform's stack": {AzureStackHub, `{}`, on(openshift.GCP), "invalid platform, expected CloudName to be AzureStackCloud"},
+		"another platform's stack": {AzureStackHub, `{}`, on(configv1.GCPPlatformType), "invalid platform, expected CloudName to be AzureStackCloud"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Transform(c.platform, c.source, c.cluster)

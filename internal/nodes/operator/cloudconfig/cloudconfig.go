@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"strings"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/ini"
@@ -47,28 +48,28 @@ const (
 // Cluster is what transformers take from a cluster of OpenShift. Network may be
 // nil; gates that are missing are off.
 type Cluster struct {
-	Infrastructure *openshift.Infrastructure
-	Network        *openshift.Network
+	Infrastructure *configv1.Infrastructure
+	Network        *configv1.Network
 	Gates          openshift.Gates
 }
 
 // platform returns the status of the cluster's platform, or one without type.
-func (c Cluster) platform() openshift.PlatformStatus {
+func (c Cluster) platform() configv1.PlatformStatus {
 	if c.Infrastructure == nil || c.Infrastructure.Status.PlatformStatus == nil {
-		return openshift.PlatformStatus{}
+		return configv1.PlatformStatus{}
 	}
 	return *c.Infrastructure.Status.PlatformStatus
 }
 
 // PlatformOf returns the platform of a cluster of OpenShift; false when nothing
 // is to be done for it.
-func PlatformOf(s *openshift.PlatformStatus) (Platform, bool) {
-	if s.Type == openshift.Azure && azureCloud(s) == openshift.AzureStackCloud {
+func PlatformOf(s *configv1.PlatformStatus) (Platform, bool) {
+	if s.Type == configv1.AzurePlatformType && azureCloud(s) == configv1.AzureStackCloud {
 		return AzureStackHub, true
 	}
-	p, ok := map[openshift.PlatformType]Platform{
-		openshift.AWS: AWS, openshift.Azure: Azure, openshift.GCP: GCP, openshift.IBMCloud: IBMCloud,
-		openshift.PowerVS: PowerVS, openshift.OpenStack: OpenStack, openshift.VSphere: VSphere, openshift.Nutanix: Nutanix,
+	p, ok := map[configv1.PlatformType]Platform{
+		configv1.AWSPlatformType: AWS, configv1.AzurePlatformType: Azure, configv1.GCPPlatformType: GCP, configv1.IBMCloudPlatformType: IBMCloud,
+		configv1.PowerVSPlatformType: PowerVS, configv1.OpenStackPlatformType: OpenStack, configv1.VSpherePlatformType: VSphere, configv1.NutanixPlatformType: Nutanix,
 	}[s.Type]
 	return p, ok
 }

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/ini"
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/jsonobject"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 // gateNLBSecurityGroup makes the controller manager care for the security
@@ -68,14 +68,14 @@ func byOrder(names []string) func(a, b ini.Key) int {
 	return func(a, b ini.Key) int { return cmp.Compare(rank(a), rank(b)) }
 }
 
-const azurePublicCloud = "AzurePublicCloud"
-
-var azureClouds = []string{azurePublicCloud, "AzureUSGovernmentCloud", "AzureChinaCloud", "AzureGermanCloud", openshift.AzureStackCloud}
+var azureClouds = []configv1.AzureCloudEnvironment{
+	configv1.AzurePublicCloud, configv1.AzureUSGovernmentCloud, configv1.AzureChinaCloud, configv1.AzureGermanCloud, configv1.AzureStackCloud,
+}
 
 // azureCloud returns the name of the cluster's cloud.
-func azureCloud(s *openshift.PlatformStatus) string {
+func azureCloud(s *configv1.PlatformStatus) configv1.AzureCloudEnvironment {
 	if s.Azure == nil || s.Azure.CloudName == "" {
-		return azurePublicCloud
+		return configv1.AzurePublicCloud
 	}
 	return s.Azure.CloudName
 }
@@ -83,8 +83,8 @@ func azureCloud(s *openshift.PlatformStatus) string {
 func transformAzure(source string, c Cluster) (string, error) {
 	status := c.platform()
 	cloud := azureCloud(&status)
-	if status.Type != openshift.Azure || cloud == openshift.AzureStackCloud {
-		return "", fmt.Errorf("invalid platform, expected CloudName to be %s", azurePublicCloud)
+	if status.Type != configv1.AzurePlatformType || cloud == configv1.AzureStackCloud {
+		return "", fmt.Errorf("invalid platform, expected CloudName to be %s", configv1.AzurePublicCloud)
 	}
 	config, err := readAzure(source)
 	if err != nil {
@@ -97,18 +97,18 @@ func transformAzure(source string, c Cluster) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if given != "" && !strings.EqualFold(given, cloud) {
+	if given != "" && !strings.EqualFold(given, string(cloud)) {
 		return "", fmt.Errorf(`invalid user-provided cloud.conf: "cloud" field in user-provided cloud.conf conflicts with infrastructure object: it is %q, and that says %q`, given, cloud)
 	}
-	config["cloud"] = cloud
+	config["cloud"] = string(cloud)
 	config.Set("clusterServiceLoadBalancerHealthProbeMode", "shared")
 	return config.Write()
 }
 
 func transformAzureStackHub(source string, c Cluster) (string, error) {
 	status := c.platform()
-	if status.Type != openshift.Azure || azureCloud(&status) != openshift.AzureStackCloud {
-		return "", fmt.Errorf("invalid platform, expected CloudName to be %s", openshift.AzureStackCloud)
+	if status.Type != configv1.AzurePlatformType || azureCloud(&status) != configv1.AzureStackCloud {
+		return "", fmt.Errorf("invalid platform, expected CloudName to be %s", configv1.AzureStackCloud)
 	}
 	config, err := readAzure(source)
 	if err != nil {
@@ -142,8 +142,8 @@ var openstackClouds = []struct{ key, value string }{
 }
 
 func transformOpenStack(source string, c Cluster) (string, error) {
-	if c.platform().Type != openshift.OpenStack {
-		return "", wrongPlatform(openshift.OpenStack)
+	if c.platform().Type != configv1.OpenStackPlatformType {
+		return "", wrongPlatform(configv1.OpenStackPlatformType)
 	}
 	file, err := ini.Parse(source)
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	configv1 "github.com/openshift/api/config/v1"
 )
 
 const openstackGlobal = `[Global]
@@ -41,14 +40,14 @@ func TestOpenStack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Transform(OpenStack, c.source, on(openshift.OpenStack))
+			got, err := Transform(OpenStack, c.source, on(configv1.OpenStackPlatformType))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(c.want, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
-			if again, err := Transform(OpenStack, got, on(openshift.OpenStack)); err != nil || again != got {
+			if again, err := Transform(OpenStack, got, on(configv1.OpenStackPlatformType)); err != nil || again != got {
 				t.Errorf("again: %v\n%s", err, cmp.Diff(got, again))
 			}
 		})
@@ -66,11 +65,11 @@ func TestOpenStackErrors(t *testing.T) {
 		"[Global]\n" + legacy + "kubeconfig-path = /x\n":                              "'[Global] kubeconfig-path' is set to a non-default value",
 		"[Global]\nkey: value\n":                                                      "failed to read the cloud.conf: line 2: [Global] key: expected '='",
 	} {
-		if _, err := Transform(OpenStack, source, on(openshift.OpenStack)); err == nil || err.Error() != want {
+		if _, err := Transform(OpenStack, source, on(configv1.OpenStackPlatformType)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v; want %s", source, err, want)
 		}
 	}
-	for _, c := range []Cluster{on(openshift.AWS), {}, {Infrastructure: &openshift.Infrastructure{}}} {
+	for _, c := range []Cluster{on(configv1.AWSPlatformType), {}, {Infrastructure: &configv1.Infrastructure{}}} {
 		if _, err := Transform(OpenStack, "", c); err == nil || err.Error() != "invalid platform, expected to be OpenStack" {
 			t.Error(err)
 		}

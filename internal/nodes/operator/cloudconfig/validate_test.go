@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	configv1 "github.com/openshift/api/config/v1"
 )
 
 var all = slices.Sorted(maps.Keys(validators))
@@ -30,12 +30,12 @@ func TestPlatformsWithoutRulesAreLeftAlone(t *testing.T) {
 }
 
 func TestPlatformOf(t *testing.T) {
-	for of, want := range map[openshift.PlatformType]Platform{
-		openshift.AWS: AWS, openshift.Azure: Azure, openshift.GCP: GCP, openshift.VSphere: VSphere, openshift.IBMCloud: IBMCloud,
-		openshift.PowerVS: PowerVS, openshift.OpenStack: OpenStack, openshift.Nutanix: Nutanix,
-		openshift.BareMetal: "", openshift.None: "", openshift.External: "", openshift.AlibabaCloud: "", openshift.Libvirt: "", "": "",
+	for of, want := range map[configv1.PlatformType]Platform{
+		configv1.AWSPlatformType: AWS, configv1.AzurePlatformType: Azure, configv1.GCPPlatformType: GCP, configv1.VSpherePlatformType: VSphere, configv1.IBMCloudPlatformType: IBMCloud,
+		configv1.PowerVSPlatformType: PowerVS, configv1.OpenStackPlatformType: OpenStack, configv1.NutanixPlatformType: Nutanix,
+		configv1.BareMetalPlatformType: "", configv1.NonePlatformType: "", configv1.ExternalPlatformType: "", configv1.AlibabaCloudPlatformType: "", configv1.LibvirtPlatformType: "", "": "",
 	} {
-		if got, ok := PlatformOf(&openshift.PlatformStatus{Type: of}); got != want || ok != (want != "") {
+		if got, ok := PlatformOf(&configv1.PlatformStatus{Type: of}); got != want || ok != (want != "") {
 			t.Errorf("%s is %q, %v; want %q", of, got, ok, want)
 		}
 	}
@@ -118,7 +118,7 @@ func TestErrorsShowNoSecret(t *testing.T) {
 			"global:\n  password: " + secret + "\n\tx: y", "global:\n  password: {" + secret, "global: " + secret, "global:\n  password: *" + secret, "global:\n  password: !" + secret + " x", "global:\n  password: &" + secret,
 			"global:\n  password: %" + secret, "global:\n  password: @" + secret, "global:\n  password: \"\\q" + secret, "global:\n  password: " + secret + ": x: y", "PASSWORD " + secret, "A=1\nA=" + secret,
 		} {
-			c := on(openshift.VSphere)
+			c := on(configv1.VSpherePlatformType)
 			_, err := Transform(p, text, c)
 			for _, err := range []error{err, Validate(p, text)} {
 				if err != nil && strings.Contains(err.Error(), secret) {
@@ -136,7 +136,7 @@ func TestWhatIsMadeIsValid(t *testing.T) {
 		source  string
 		cluster Cluster
 	}{
-		AWS: {"", Cluster{}}, Azure: {"{}", onAzure("")}, AzureStackHub: {"{}", onAzure("AzureStackCloud")}, OpenStack: {"", on(openshift.OpenStack)},
+		AWS: {"", Cluster{}}, Azure: {"{}", onAzure("")}, AzureStackHub: {"{}", onAzure("AzureStackCloud")}, OpenStack: {"", on(configv1.OpenStackPlatformType)},
 		VSphere: {nothing, onVSphere(spec(networking)).serving(net4, net6)},
 	} {
 		got, err := Transform(p, c.source, c.cluster)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	configv1 "github.com/openshift/api/config/v1"
 )
 
 // Categories of tags that say in which zone and region a machine is.
@@ -22,8 +22,8 @@ const ovnAddress = "fd69::2/128"
 
 func transformVSphere(source string, c Cluster) (string, error) {
 	status := c.platform()
-	if status.Type != openshift.VSphere {
-		return "", wrongPlatform(openshift.VSphere)
+	if status.Type != configv1.VSpherePlatformType {
+		return "", wrongPlatform(configv1.VSpherePlatformType)
 	}
 	config, err := readVSphere(source)
 	if err != nil {
@@ -47,7 +47,7 @@ func transformVSphere(source string, c Cluster) (string, error) {
 
 // ipFamilies returns those of the cluster, the first one first, or none when it
 // has IPv4 alone, which is the default.
-func ipFamilies(n *openshift.Network) []string {
+func ipFamilies(n *configv1.Network) []string {
 	if n == nil {
 		return nil
 	}
@@ -70,7 +70,7 @@ func ipFamilies(n *openshift.Network) []string {
 // sharedAddresses returns the addresses that are on a node but not its own: they move
 // between nodes, or all nodes have them. With IPv4 alone they caused no problems, so
 // it returns none then.
-func sharedAddresses(s *openshift.VSpherePlatformStatus, families []string) []string {
+func sharedAddresses(s *configv1.VSpherePlatformStatus, families []string) []string {
 	if !slices.Contains(families, "ipv6") {
 		return nil
 	}
@@ -87,7 +87,7 @@ func sharedAddresses(s *openshift.VSpherePlatformStatus, families []string) []st
 	return append(ranges, ovnAddress)
 }
 
-func setNodes(config *document, n openshift.VSphereNodeNetworking, excluded []string) {
+func setNodes(config *document, n configv1.VSpherePlatformNodeNetworking, excluded []string) {
 	nodes := config.section("nodes")
 	for _, setting := range [][2]string{ // in the order in which they are written
 		{"internalNetworkSubnetCidr", strings.Join(n.Internal.NetworkSubnetCIDR, ",")},
@@ -110,7 +110,7 @@ func setNodes(config *document, n openshift.VSphereNodeNetworking, excluded []st
 
 // setVCenters sets the vCenters to those of the cluster. Other settings of a vCenter in
 // the configuration are kept.
-func setVCenters(config *document, spec *openshift.VSpherePlatformSpec, families bool) {
+func setVCenters(config *document, spec *configv1.VSpherePlatformSpec, families bool) {
 	old := config.section("vcenter")
 	vcenters := newMapping()
 	add := func(server string, port int32, datacenters []string) {
@@ -141,7 +141,7 @@ func setVCenters(config *document, spec *openshift.VSpherePlatformSpec, families
 
 // datacentersOf returns these datacenters and those of a vCenter's failure
 // domains.
-func datacentersOf(server string, datacenters []string, domains []openshift.VSphereFailureDomain) []string {
+func datacentersOf(server string, datacenters []string, domains []configv1.VSpherePlatformFailureDomainSpec) []string {
 	all := slices.Clone(datacenters)
 	for _, d := range domains {
 		if d.Server == server && d.Topology.Datacenter != "" && !slices.Contains(all, d.Topology.Datacenter) {

@@ -7,9 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	configv1 "github.com/openshift/api/config/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 const vsphereINI = `[Global]
@@ -36,9 +35,9 @@ vcenter:
       - DC1
 `
 
-func onVSphere(change ...func(*openshift.Infrastructure)) Cluster {
-	c := on(openshift.VSphere)
-	c.Infrastructure.Status.PlatformStatus.VSphere = &openshift.VSpherePlatformStatus{}
+func onVSphere(change ...func(*configv1.Infrastructure)) Cluster {
+	c := on(configv1.VSpherePlatformType)
+	c.Infrastructure.Status.PlatformStatus.VSphere = &configv1.VSpherePlatformStatus{}
 	for _, f := range change {
 		f(c.Infrastructure)
 	}
@@ -46,44 +45,44 @@ func onVSphere(change ...func(*openshift.Infrastructure)) Cluster {
 }
 
 // spec changes what administrators say of vSphere.
-func spec(f func(*openshift.VSpherePlatformSpec)) func(*openshift.Infrastructure) {
-	return func(i *openshift.Infrastructure) {
+func spec(f func(*configv1.VSpherePlatformSpec)) func(*configv1.Infrastructure) {
+	return func(i *configv1.Infrastructure) {
 		if i.Spec.PlatformSpec.VSphere == nil {
-			i.Spec.PlatformSpec.VSphere = &openshift.VSpherePlatformSpec{VCenters: []openshift.VSphereVCenter{{Server: "vc1", Datacenters: []string{"DC1"}}}}
+			i.Spec.PlatformSpec.VSphere = &configv1.VSpherePlatformSpec{VCenters: []configv1.VSpherePlatformVCenterSpec{{Server: "vc1", Datacenters: []string{"DC1"}}}}
 		}
 		f(i.Spec.PlatformSpec.VSphere)
 	}
 }
 
-func vcenter(server string, port int32, datacenters ...string) func(*openshift.VSpherePlatformSpec) {
-	return func(s *openshift.VSpherePlatformSpec) {
-		s.VCenters = append(s.VCenters, openshift.VSphereVCenter{Server: server, Port: port, Datacenters: datacenters})
+func vcenter(server string, port int32, datacenters ...string) func(*configv1.VSpherePlatformSpec) {
+	return func(s *configv1.VSpherePlatformSpec) {
+		s.VCenters = append(s.VCenters, configv1.VSpherePlatformVCenterSpec{Server: server, Port: port, Datacenters: datacenters})
 	}
 }
 
-func domains(pairs ...string) func(*openshift.VSpherePlatformSpec) {
-	return func(s *openshift.VSpherePlatformSpec) {
+func domains(pairs ...string) func(*configv1.VSpherePlatformSpec) {
+	return func(s *configv1.VSpherePlatformSpec) {
 		for i := 0; i < len(pairs); i += 2 {
-			s.FailureDomains = append(s.FailureDomains, openshift.VSphereFailureDomain{Server: pairs[i], Topology: openshift.VSphereTopology{Datacenter: pairs[i+1]}})
+			s.FailureDomains = append(s.FailureDomains, configv1.VSpherePlatformFailureDomainSpec{Server: pairs[i], Topology: configv1.VSpherePlatformTopology{Datacenter: pairs[i+1]}})
 		}
 	}
 }
 
-func networking(s *openshift.VSpherePlatformSpec) {
-	s.NodeNetworking = openshift.VSphereNodeNetworking{
-		External: openshift.VSphereNodeNetwork{Network: "ext", NetworkSubnetCIDR: []string{"198.51.100.0/24", "fe80::3/128"}, ExcludeNetworkSubnetCIDR: []string{"192.1.2.0/24"}},
-		Internal: openshift.VSphereNodeNetwork{Network: "int", NetworkSubnetCIDR: []string{"192.0.3.0/24"}, ExcludeNetworkSubnetCIDR: []string{"192.0.2.0/24", "fe80::1/128"}},
+func networking(s *configv1.VSpherePlatformSpec) {
+	s.NodeNetworking = configv1.VSpherePlatformNodeNetworking{
+		External: configv1.VSpherePlatformNodeNetworkingSpec{Network: "ext", NetworkSubnetCIDR: []string{"198.51.100.0/24", "fe80::3/128"}, ExcludeNetworkSubnetCIDR: []string{"192.1.2.0/24"}},
+		Internal: configv1.VSpherePlatformNodeNetworkingSpec{Network: "int", NetworkSubnetCIDR: []string{"192.0.3.0/24"}, ExcludeNetworkSubnetCIDR: []string{"192.0.2.0/24", "fe80::1/128"}},
 	}
 }
 
-func virtualIPs(api, ingress []string) func(*openshift.Infrastructure) {
-	return func(i *openshift.Infrastructure) {
-		i.Status.PlatformStatus.VSphere = &openshift.VSpherePlatformStatus{APIServerInternalIPs: api, IngressIPs: ingress}
+func virtualIPs(api, ingress []string) func(*configv1.Infrastructure) {
+	return func(i *configv1.Infrastructure) {
+		i.Status.PlatformStatus.VSphere = &configv1.VSpherePlatformStatus{APIServerInternalIPs: api, IngressIPs: ingress}
 	}
 }
 
 func (c Cluster) serving(ranges ...string) Cluster {
-	c.Network = &openshift.Network{Spec: openshift.NetworkSpec{ServiceNetwork: ranges}}
+	c.Network = &configv1.Network{Spec: configv1.NetworkSpec{ServiceNetwork: ranges}}
 	return c
 }
 
@@ -102,7 +101,7 @@ func TestVSphere(t *testing.T) {
 		"INI":                         {vsphereINI, onVSphere(), vsphereYAML},
 		"YAML":                        {vsphereYAML, onVSphere(), vsphereYAML},
 		"YAML is left without a spec": {vsphereYAML, onVSphere().serving(net6), vsphereYAML},
-		"the minimum":                 {VSphere.Minimal(), onVSphere(spec(func(*openshift.VSpherePlatformSpec) {})), "global: {}\n" + vc1},
+		"the minimum":                 {VSphere.Minimal(), onVSphere(spec(func(*configv1.VSpherePlatformSpec) {})), "global: {}\n" + vc1},
 		"one vCenter goes, one comes, one stays with what else is known of it": {
 			"global: {}\nvcenter:\n  vc1: {server: vc1, port: 1, datacenters: [OLD], insecureFlag: true}\n  gone: {server: gone}\n",
 			onVSphere(spec(vcenter("vc2", 8443, "A", "B"))),
@@ -125,7 +124,7 @@ func TestVSphere(t *testing.T) {
 				"internalVmNetworkName: int, internalNetworkSubnetCidr: 192.0.3.0/24, excludeInternalNetworkSubnetCidr: '192.0.2.0/24,fe80::1/128'}\n",
 		},
 		"IPv4 is the default": {
-			nothing, onVSphere(spec(func(*openshift.VSpherePlatformSpec) {}), virtualIPs([]string{"192.0.2.1"}, nil)).serving(net4), "global: {}\n" + vc1,
+			nothing, onVSphere(spec(func(*configv1.VSpherePlatformSpec) {}), virtualIPs([]string{"192.0.2.1"}, nil)).serving(net4), "global: {}\n" + vc1,
 		},
 		"IPv4 first": {
 			nothing, onVSphere(spec(networking), virtualIPs([]string{"192.168.96.3", "fd65::200"}, []string{"192.168.96.4", "fd65::201"})).serving(net4, net6),
@@ -134,11 +133,11 @@ func TestVSphere(t *testing.T) {
 				"excludeInternalNetworkSubnetCidr: '192.0.2.0/24,fe80::1/128,192.168.96.3/32,fd65::200/128,192.168.96.4/32,fd65::201/128,fd69::2/128'}\n",
 		},
 		"IPv6 first, over a vCenter's own": {
-			"global: {ipFamily: [ipv4]}\nvcenter: {vc1: {server: vc1, ipFamily: [ipv4]}}\n", onVSphere(spec(func(*openshift.VSpherePlatformSpec) {})).serving(net6, net4),
+			"global: {ipFamily: [ipv4]}\nvcenter: {vc1: {server: vc1, ipFamily: [ipv4]}}\n", onVSphere(spec(func(*configv1.VSpherePlatformSpec) {})).serving(net6, net4),
 			"global: {ipFamily: [ipv6, ipv4]}\n" + vc1 + "nodes: {excludeExternalNetworkSubnetCidr: 'fd69::2/128', excludeInternalNetworkSubnetCidr: 'fd69::2/128'}\n",
 		},
 		"IPv6 only": {
-			nothing, onVSphere(spec(func(*openshift.VSpherePlatformSpec) {}), virtualIPs([]string{"fd65::200"}, []string{"fd65::201"})).serving(net6),
+			nothing, onVSphere(spec(func(*configv1.VSpherePlatformSpec) {}), virtualIPs([]string{"fd65::200"}, []string{"fd65::201"})).serving(net6),
 			"global: {ipFamily: [ipv6]}\n" + vc1 + "nodes: {excludeExternalNetworkSubnetCidr: 'fd65::200/128,fd65::201/128,fd69::2/128', excludeInternalNetworkSubnetCidr: 'fd65::200/128,fd65::201/128,fd69::2/128'}\n",
 		},
 		"texts that look otherwise, and what nobody knows": {
@@ -201,15 +200,15 @@ func TestRegressionFailureDomainOfUnknownServer(t *testing.T) {
 // TestRegressionMissingStatus: a platform without its own part of the status
 // was a nil dereference.
 func TestRegressionMissingStatus(t *testing.T) {
-	bare := on(openshift.VSphere).serving(net6)
+	bare := on(configv1.VSpherePlatformType).serving(net6)
 	spec(networking)(bare.Infrastructure)
 	if _, err := Transform(VSphere, nothing, bare); err != nil {
 		t.Error(err)
 	}
-	if _, err := Transform(Azure, "{}", on(openshift.Azure)); err != nil {
+	if _, err := Transform(Azure, "{}", on(configv1.AzurePlatformType)); err != nil {
 		t.Error(err)
 	}
-	if p, ok := PlatformOf(on(openshift.Azure).Infrastructure.Status.PlatformStatus); p != Azure || !ok {
+	if p, ok := PlatformOf(on(configv1.AzurePlatformType).Infrastructure.Status.PlatformStatus); p != Azure || !ok {
 		t.Errorf("Azure without status is %q", p)
 	}
 }
@@ -233,7 +232,7 @@ func TestVSphereErrors(t *testing.T) {
 			t.Errorf("%q: %v; want %s", source, err, want)
 		}
 	}
-	if _, err := Transform(VSphere, vsphereYAML, on(openshift.AWS)); err == nil || err.Error() != "invalid platform, expected to be VSphere" {
+	if _, err := Transform(VSphere, vsphereYAML, on(configv1.AWSPlatformType)); err == nil || err.Error() != "invalid platform, expected to be VSphere" {
 		t.Error(err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -232,16 +231,11 @@ func (r *rendering) explain(b *bundle.Bundle, err error) error {
 func (r *rendering) allImages() (bundle.Images, error) {
 	all := bundle.Images{}
 	if file := r.bootstrap.ImagesFile; file != "" {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("error reading --images-file: %w", err)
-		}
-		if all, err = render.Images(text); err != nil {
+		var err error
+		if all, err = render.Images(file); err != nil {
 			return nil, fmt.Errorf("error reading --images-file: %w", err)
 		}
 	}
-	for key, image := range r.images {
-		all[key] = image
-	}
+	maps.Copy(all, r.images)
 	return all, nil
 }

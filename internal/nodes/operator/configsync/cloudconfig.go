@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,13 +59,13 @@ type cloudConfig struct {
 // sync writes the configuration, or leaves it as it is when there is no good
 // one.
 func (r *cloudConfig) sync(ctx context.Context) (string, error) {
-	var infra openshift.Infrastructure
+	var infra configv1.Infrastructure
 	if err := r.client.Get(ctx, cluster, &infra); apierrors.IsNotFound(err) {
 		return "", nil
 	} else if err != nil {
 		return "", fmt.Errorf("failed to get Infrastructure: %w", err)
 	}
-	var network openshift.Network
+	var network configv1.Network
 	if err := r.client.Get(ctx, cluster, &network); err != nil {
 		return "", fmt.Errorf("failed to get cluster Network: %w", err)
 	}
@@ -109,7 +110,7 @@ func (r *cloudConfig) make(ctx context.Context, p cloudconfig.Platform, c cloudc
 
 // findSource returns what administrators or the installer gave, and the name of
 // where that is or should be.
-func (r *cloudConfig) findSource(ctx context.Context, p cloudconfig.Platform, named openshift.ConfigMapFileReference, gates openshift.Gates) (content, types.NamespacedName, error) {
+func (r *cloudConfig) findSource(ctx context.Context, p cloudconfig.Platform, named configv1.ConfigMapFileReference, gates openshift.Gates) (content, types.NamespacedName, error) {
 	user := types.NamespacedName{Namespace: userNamespace, Name: named.Name}
 	if p.PrefersManaged() {
 		if cm, err := readConfigMap(ctx, r.client, managed); cm != nil || err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -168,7 +169,7 @@ func g4(t *testing.T, w *world) {
 		change(good)
 		must(t, w.client.Update(t.Context(), good))
 		w.configMap(t, namespace, targetName, map[string]string{configKey: "by hand"})
-		must(t, w.client.DeleteAllOf(t.Context(), &openshift.ClusterOperator{}))
+		must(t, w.client.DeleteAllOf(t.Context(), &configv1.ClusterOperator{}))
 		p = w.start(t)
 		w.wantConfigFails(t, "terminal error: cloud config is not valid")
 		if is := w.get(t, namespace, targetName).Data[configKey]; is != "by hand" {
@@ -199,7 +200,7 @@ func g5(t *testing.T, w *world) {
 	w.start(t)
 	w.wantConfigWorks(t) // no Infrastructure
 	w.onPlatform(t, "BareMetal", `name: ""`)
-	must(t, w.client.DeleteAllOf(t.Context(), &openshift.ClusterOperator{}))
+	must(t, w.client.DeleteAllOf(t.Context(), &configv1.ClusterOperator{}))
 	w.wantConfigWorks(t)
 	if m := w.get(t, namespace, targetName); m != nil {
 		t.Errorf("there is a configuration: %v", m.Data)
@@ -248,7 +249,7 @@ func noVersions(t *testing.T, w *world) {
 	w.wantConfigFails(t, "terminal error: ")
 	w.configMap(t, userNamespace, "user", map[string]string{"config": ""})
 	w.wantConfigWorks(t)
-	var o openshift.ClusterOperator
+	var o configv1.ClusterOperator
 	must(t, w.client.Get(t.Context(), client.ObjectKey{Name: status.Name}, &o))
 	if len(o.Status.Versions) > 0 {
 		t.Errorf("versions are %v before anything is deployed", o.Status.Versions)
@@ -274,7 +275,7 @@ func failureDomain(t *testing.T, w *world) {
 // what is missing has a name.
 func alwaysConditions(t *testing.T, w *world) {
 	w.apply(t, "apiVersion: config.openshift.io/v1\nkind: ClusterOperator\nmetadata: {name: cloud-controller-manager}\nspec: {}\n")
-	var o openshift.ClusterOperator
+	var o configv1.ClusterOperator
 	must(t, w.client.Get(t.Context(), client.ObjectKey{Name: status.Name}, &o))
 	if waiting, err := status.Provisioning(&o); err != nil || !strings.Contains(waiting, "condition CloudConfigControllerAvailable is missing; condition TrustedCABundleControllerControllerAvailable is missing") {
 		t.Errorf("waiting %q, %v", waiting, err)

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,19 +40,18 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
-	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
 // Run works until the context ends, with valid options.
 func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), openshift.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), configv1.Install(scheme)); err != nil {
 		return err
 	}
 	var kinds []schema.GroupVersionKind
 	for _, kind := range []string{"Infrastructure", "Network", "Proxy", "FeatureGate", "ClusterOperator"} {
-		kinds = append(kinds, openshift.GroupVersion.WithKind(kind))
+		kinds = append(kinds, configv1.GroupVersion.WithKind(kind))
 	}
 	there, topology, err := daemon.Detect(ctx, api, scheme, kinds...)
 	if err != nil {
@@ -60,22 +59,16 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	}
 	for _, kind := range kinds {
 		if !there[kind] { // waiting for it would look like work
-			return fmt.Errorf("the cluster at %s has no kind %s of %s: config-sync is for OpenShift; elsewhere the operator alone does what is needed, with a CloudControllerManager", api.Host, kind.Kind, openshift.GroupVersion)
+			return fmt.Errorf("the cluster at %s has no kind %s of %s: config-sync is for OpenShift; elsewhere the operator alone does what is needed, with a CloudControllerManager", api.Host, kind.Kind, configv1.GroupVersion)
 		}
 	}
-	if err := o.Leader.Check(ctx, api); err != nil {
+	mgr, err := daemon.NewManager(ctx, api, log, manager.Options{
+		Scheme: scheme, Cache: o.cacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: o.HealthAddress,
+	}, o.Leader, topology)
+	if err != nil {
 		return err
 	}
-	options := manager.Options{
-		Scheme: scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(),
-		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: o.HealthAddress,
-	}
-	o.Leader.Apply(&options, topology)
-	mgr, err := manager.New(api, options)
-	if err != nil {
-		return fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
-	}
-	if err := errors.Join(addCloudConfig(mgr, o, log), addTrustedCA(mgr, o, log), daemon.AddChecks(mgr)); err != nil {
+	if err := errors.Join(addCloudConfig(mgr, o, log), addTrustedCA(mgr, o, log)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -90,10 +83,10 @@ func addCloudConfig(mgr manager.Manager, o Options, log *slog.Logger) error {
 	return (&controller{
 		name: "cloud-config", sync: work.sync, status: status.NewSync(status.CloudConfig, c, mgr.GetAPIReader()),
 		window:  &failure.Window{Threshold: o.CloudConfigDegradedAfter},
-		objects: []client.Object{&openshift.Infrastructure{}, &openshift.Network{}, &openshift.FeatureGate{}},
+		objects: []client.Object{&configv1.Infrastructure{}, &configv1.Network{}, &configv1.FeatureGate{}},
 		ours:    []types.NamespacedName{work.own, managed},
 		user: func(ctx context.Context) (string, error) {
-			var infra openshift.Infrastructure
+			var infra configv1.Infrastructure
 			err := c.Get(ctx, cluster, &infra)
 			return infra.Spec.CloudConfig.Name, client.IgnoreNotFound(err)
 		},
@@ -109,10 +102,10 @@ func addTrustedCA(mgr manager.Manager, o Options, log *slog.Logger) error {
 	return (&controller{
 		name: "trusted-ca-bundle", sync: work.sync, status: status.NewSync(status.TrustedCA, c, mgr.GetAPIReader()),
 		window:  &failure.Window{Threshold: o.TrustedCADegradedAfter, Stale: o.TrustedCAStaleAfter},
-		objects: []client.Object{&openshift.Proxy{}},
+		objects: []client.Object{&configv1.Proxy{}},
 		ours:    []types.NamespacedName{work.own, work.config},
 		user: func(ctx context.Context) (string, error) {
-			var proxy openshift.Proxy
+			var proxy configv1.Proxy
 			err := c.Get(ctx, cluster, &proxy)
 			return proxy.Spec.TrustedCA.Name, client.IgnoreNotFound(err)
 		},
@@ -132,11 +125,11 @@ func (o *Options) cacheOptions() cache.Options {
 				userNamespace:    {},
 				managedNamespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", managedName)},
 			}},
-			&openshift.Infrastructure{}:  named(openshift.ClusterName),
-			&openshift.Network{}:         named(openshift.ClusterName),
-			&openshift.Proxy{}:           named(openshift.ClusterName),
-			&openshift.FeatureGate{}:     named(openshift.ClusterName),
-			&openshift.ClusterOperator{}: named(status.Name),
+			&configv1.Infrastructure{}:  named(openshift.ClusterName),
+			&configv1.Network{}:         named(openshift.ClusterName),
+			&configv1.Proxy{}:           named(openshift.ClusterName),
+			&configv1.FeatureGate{}:     named(openshift.ClusterName),
+			&configv1.ClusterOperator{}: named(status.Name),
 		},
 	}
 }
@@ -172,7 +165,7 @@ func (c *controller) add(mgr manager.Manager, resync time.Duration, log *slog.Lo
 		}).
 		WatchesRawSource(daemon.Periodically(resync, daemon.Everything)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.configMap)).
-		Watches(&openshift.ClusterOperator{}, handler.EnqueueRequestsFromMapFunc(daemon.Everything), builder.WithPredicates(c.unsaid()))
+		Watches(&configv1.ClusterOperator{}, handler.EnqueueRequestsFromMapFunc(daemon.Everything), builder.WithPredicates(c.unsaid()))
 	for _, o := range c.objects {
 		b.Watches(o, handler.EnqueueRequestsFromMapFunc(daemon.Everything))
 	}
@@ -196,7 +189,7 @@ func (c *controller) configMap(ctx context.Context, o client.Object) []reconcile
 // unsaid lets through a ClusterOperator that lost what the controller says.
 func (c *controller) unsaid() predicate.Predicate {
 	lacks := func(o client.Object) bool {
-		is, ok := o.(*openshift.ClusterOperator)
+		is, ok := o.(*configv1.ClusterOperator)
 		return ok && !c.status.Said(is)
 	}
 	return predicate.Funcs{
@@ -241,35 +234,34 @@ const (
 	operatorNamespace = "openshift-cloud-controller-manager-operator"
 )
 
-// Options are what the controllers need; their flags say what each is.
+// Options are what the controllers need.
 type Options struct {
-	Namespace string
+	Namespace     string `flag:"namespace" usage:"namespace of the cloud controller manager"`
+	HealthAddress string `flag:"health-addr" default:":9440" usage:"address that answers /healthz and /readyz; 0: none"`
 	// Version is the release, or empty.
 	Version string
-	// SystemBundle is for [trustbundle.SystemFile]. The file tells nobody of changes: it is
+	// SystemBundle is for trustbundle.SystemFile. The file tells nobody of changes: it is
 	// looked at after each Resync.
-	SystemBundle                                     string
-	CloudConfigDegradedAfter, TrustedCADegradedAfter time.Duration
-	TrustedCAStaleAfter, Resync                      time.Duration
-	HealthAddress                                    string
-	Leader                                           leader.Options
+	SystemBundle             string        `flag:"trusted-ca-bundle" usage:"file with the system's authorities; else /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem or, where there is none, /etc/ssl/certs/ca-certificates.crt"`
+	CloudConfigDegradedAfter time.Duration `flag:"cloud-config-degraded-after" default:"2m" min:"0s" usage:"how long copying the configuration may fail before the operator is degraded"`
+	TrustedCADegradedAfter   time.Duration `flag:"trusted-ca-degraded-after" default:"2m" min:"0s" usage:"how long putting together the authorities may fail before the operator is degraded"`
+	TrustedCAStaleAfter      time.Duration `flag:"trusted-ca-window" default:"150s" min:"0s" usage:"after what time without one a failure of the authorities is a new one; 0: never"`
+	Resync                   time.Duration `flag:"resync" default:"10m" min:"1ns" usage:"after what time all is looked at though nothing changed"`
+	Leader                   leader.Options
 }
 
-// Validate returns what is wrong, by the flag's name.
+// Validate returns what is wrong that no tag can express, by the flag's name.
 func (o *Options) Validate() error {
 	var faults failure.Faults
-	daemon.CheckFlags(&faults, map[string]string{"namespace": o.Namespace}, map[string]time.Duration{"resync": o.Resync}, map[string]time.Duration{
-		"cloud-config-degraded-after": o.CloudConfigDegradedAfter, "trusted-ca-degraded-after": o.TrustedCADegradedAfter, "trusted-ca-window": o.TrustedCAStaleAfter,
-	})
 	faults.AddIf(o.Namespace == userNamespace || o.Namespace == managedNamespace,
 		"--namespace %s: that is where configurations come from; name the one where the cloud controller manager runs", o.Namespace)
 	faults.AddIf(o.SystemBundle != "" && !filepath.IsAbs(o.SystemBundle), "--trusted-ca-bundle %q: want an absolute path", o.SystemBundle)
-	return errors.Join(append(faults, daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
+	return errors.Join(append(faults, daemon.CheckNamespace("namespace", o.Namespace), daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
 }
 
 // Command returns config-sync as a command. It ends with the command's context.
 func Command(getenv func(string) string) *cobra.Command {
-	var o Options
+	o := Options{Namespace: defaultNamespace, Leader: leader.Options{Name: "cluster-cloud-config-sync-leader", Namespace: operatorNamespace}}
 	c := &cobra.Command{
 		Use:   "config-sync",
 		Short: "Prepare on OpenShift the configuration and the trusted authorities of the cloud controller manager",
@@ -278,16 +270,7 @@ controller manager, in the ConfigMaps cloud-conf and ccm-trusted-ca.
 
 The variable RELEASE_VERSION names the release whose feature gates count.`,
 	}
-	f := c.Flags()
-	f.StringVar(&o.Namespace, "namespace", defaultNamespace, "`namespace` of the cloud controller manager")
-	f.StringVar(&o.HealthAddress, "health-addr", ":9440", "`address` that answers /healthz and /readyz; 0: none")
-	f.StringVar(&o.SystemBundle, "trusted-ca-bundle", "", "`file` with the system's authorities; else "+trustbundle.RedHatFile+" or, where there is none, "+trustbundle.DebianFile)
-	f.DurationVar(&o.CloudConfigDegradedAfter, "cloud-config-degraded-after", 2*time.Minute, "how long copying the configuration may fail before the operator is degraded")
-	f.DurationVar(&o.TrustedCADegradedAfter, "trusted-ca-degraded-after", 2*time.Minute, "how long putting together the authorities may fail before the operator is degraded")
-	f.DurationVar(&o.TrustedCAStaleAfter, "trusted-ca-window", 150*time.Second, "after what time without one a failure of the authorities is a new one; 0: never")
-	f.DurationVar(&o.Resync, "resync", 10*time.Minute, "after what time all is looked at though nothing changed")
-	o.Leader.AddFlags(f, "cluster-cloud-config-sync-leader", operatorNamespace)
-	return daemon.Command(c, getenv, "ccm-operator-config-sync", o.Validate, func(ctx context.Context, api *rest.Config, logger *slog.Logger) error {
+	return daemon.Command(c, getenv, "ccm-operator-config-sync", []any{&o, &o.Leader}, o.Validate, func(ctx context.Context, api *rest.Config, logger *slog.Logger) error {
 		o.Version = getenv("RELEASE_VERSION")
 		logger.Info("starting", "version", version.String(), "release", o.Version, "namespace", o.Namespace)
 		return Run(ctx, api, o, logger)

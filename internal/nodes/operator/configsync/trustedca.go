@@ -10,12 +10,11 @@ import (
 	"strings"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
-	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
 )
 
 // Where authorities are.
@@ -55,7 +54,7 @@ type trustedCA struct {
 
 // sync writes the bundle. It returns what it could not use of it.
 func (r *trustedCA) sync(ctx context.Context) (string, error) {
-	var proxy openshift.Proxy
+	var proxy configv1.Proxy
 	if err := r.client.Get(ctx, cluster, &proxy); apierrors.IsNotFound(err) {
 		return "", nil
 	} else if err != nil {

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
 )
 
@@ -156,7 +156,7 @@ func f1(t *testing.T, w *world) {
 	p.stop()
 
 	// With a long threshold the same failures leave what was said before.
-	must(t, w.client.DeleteAllOf(t.Context(), &openshift.Network{}))
+	must(t, w.client.DeleteAllOf(t.Context(), &configv1.Network{}))
 	must(t, os.Remove(w.system))
 	w.start(t)
 	w.wantCondition(t, configWarning, "True/SyncingFailed/failed to get cluster Network: ")

@@ -23,16 +23,15 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
+	"github.com/outrigger/outrigger/internal/nodes/operator/status"
+	stand "github.com/outrigger/outrigger/test/cluster"
+	crds "github.com/outrigger/outrigger/test/openshift"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
-	"github.com/outrigger/outrigger/internal/nodes/operator/status"
-	stand "github.com/outrigger/outrigger/test/cluster"
-	crds "github.com/outrigger/outrigger/test/openshift"
 )
 
 const (
@@ -58,7 +57,7 @@ func newWorld(t *testing.T) *world {
 	crds.Install(t, w.ControlPlane)
 	scheme := runtime.NewScheme()
 	_ = corev1.AddToScheme(scheme)
-	_ = openshift.AddToScheme(scheme)
+	_ = configv1.Install(scheme)
 	var err error
 	if w.client, err = client.New(w.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
@@ -124,7 +123,7 @@ func (w *world) reset(t *testing.T) {
 	for _, n := range []string{namespace, userNamespace, managedNamespace} {
 		must(t, w.client.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(n)))
 	}
-	for _, o := range []client.Object{&openshift.Infrastructure{}, &openshift.Network{}, &openshift.Proxy{}, &openshift.FeatureGate{}, &openshift.ClusterOperator{}, &openshift.ClusterVersion{}} {
+	for _, o := range []client.Object{&configv1.Infrastructure{}, &configv1.Network{}, &configv1.Proxy{}, &configv1.FeatureGate{}, &configv1.ClusterOperator{}, &configv1.ClusterVersion{}} {
 		must(t, w.client.DeleteAllOf(t.Context(), o))
 	}
 	w.writeSystem(t, w.cas["system"])
@@ -301,7 +300,7 @@ func (w *world) wantKey(t *testing.T, ns, name, key, want string) {
 // conditions returns those of the ClusterOperator as type=status/reason/message.
 func (w *world) conditions(t *testing.T) map[string]string {
 	t.Helper()
-	var o openshift.ClusterOperator
+	var o configv1.ClusterOperator
 	all := map[string]string{}
 	if err := w.client.Get(t.Context(), types.NamespacedName{Name: status.Name}, &o); apierrors.IsNotFound(err) {
 		return all

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -117,10 +118,10 @@ func (p *operator) addOpenShift(mgr manager.Manager, in *inputs, log *slog.Logge
 	b := builder.ControllerManagedBy(mgr).Named("cluster-operator").WithOptions(p.limits()).
 		WatchesRawSource(daemon.Periodically(p.o.Resync, daemon.Everything)).
 		WatchesRawSource(daemon.WhenReplaced(p.o.ImagesFile)).
-		Watches(&openshift.ClusterOperator{}, all, builder.WithPredicates(changed(), named(status.Name))).
+		Watches(&configv1.ClusterOperator{}, all, builder.WithPredicates(changed(), named(status.Name))).
 		Watches(&corev1.Secret{}, all, builder.WithPredicates(changed(), within(p.o.Namespace))).
 		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(changed(), within(p.o.Namespace)))
-	for _, kind := range []client.Object{&openshift.Infrastructure{}, &openshift.FeatureGate{}, &openshift.Proxy{}, &openshift.APIServer{}} {
+	for _, kind := range []client.Object{&configv1.Infrastructure{}, &configv1.FeatureGate{}, &configv1.Proxy{}, &configv1.APIServer{}} {
 		b.Watches(kind, all, builder.WithPredicates(changed(), named(openshift.ClusterName)))
 	}
 	if p.apis.kubeControllerManager {

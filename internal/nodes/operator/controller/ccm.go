@@ -150,9 +150,6 @@ func (r *ccmReconciler) sync(ctx context.Context, c *ccmv1alpha1.CloudController
 	if err := r.checkAlone(ctx, c); err != nil {
 		return pass{}, err
 	}
-	if err := limitsOf(c.Spec.NodeDeletions).Verify(); err != nil {
-		return pass{}, failure.Terminal(fmt.Errorf("spec.nodeDeletions: %w", err))
-	}
 	b, err := r.bundle(ctx, c)
 	if err != nil {
 		return pass{}, r.noteMissing(c, err)

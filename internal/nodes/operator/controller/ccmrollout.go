@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
@@ -127,47 +128,40 @@ const (
 
 // keep records what was rolled out, unless it is recorded already.
 func (r *ccmReconciler) keep(ctx context.Context, d *Deployer, name, sum string, objects []client.Object) error {
-	kept, err := r.readKept(ctx, name)
-	if err != nil || kept.Data[keptSum] == sum {
-		return err
-	}
-	text, err := d.Encode(objects)
-	if err != nil {
-		return err
-	}
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	_, err = z.Write(text)
-	if err := errors.Join(err, z.Close()); err != nil {
-		return err
-	}
-	next := kept.DeepCopy()
-	next.Data, next.BinaryData = map[string]string{keptSum: sum}, map[string][]byte{keptObjects: packed.Bytes()}
-	if kept.ResourceVersion == "" {
-		err = r.client.Create(ctx, next)
-	} else {
-		err = r.client.Update(ctx, next)
-	}
+	kept := r.kept(name)
+	_, err := controllerutil.CreateOrUpdate(ctx, r.client, kept, func() error {
+		if kept.Data[keptSum] == sum {
+			return nil
+		}
+		text, err := d.Encode(objects)
+		if err != nil {
+			return err
+		}
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		_, err = z.Write(text)
+		if err := errors.Join(err, z.Close()); err != nil {
+			return err
+		}
+		kept.Data, kept.BinaryData = map[string]string{keptSum: sum}, map[string][]byte{keptObjects: packed.Bytes()}
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("keep what was rolled out, for when a rollout stalls: ConfigMap %s: %w", client.ObjectKeyFromObject(kept), err)
 	}
 	return nil
 }
 
-// readKept returns an empty ConfigMap if there is none.
-func (r *ccmReconciler) readKept(ctx context.Context, name string) (*corev1.ConfigMap, error) {
-	key := client.ObjectKey{Namespace: r.o.Namespace, Name: keptPrefix + name}
-	cm := &corev1.ConfigMap{}
-	err := r.client.Get(ctx, key, cm)
-	cm.Namespace, cm.Name = key.Namespace, key.Name
-	return cm, client.IgnoreNotFound(err)
+// kept returns the ConfigMap, without its content.
+func (r *ccmReconciler) kept(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.o.Namespace, Name: keptPrefix + name}}
 }
 
 // former returns the objects that were rolled out last. If they were not kept, it
 // renders them again with the images that they had.
 func (r *ccmReconciler) former(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) ([]client.Object, []string, error) {
-	kept, err := r.readKept(ctx, c.Name)
-	if err != nil {
+	kept := r.kept(c.Name)
+	if err := r.client.Get(ctx, client.ObjectKeyFromObject(kept), kept); client.IgnoreNotFound(err) != nil {
 		return nil, nil, err
 	}
 	good := c.Status.LastGood
@@ -194,5 +188,5 @@ func unpack(packed []byte) ([]client.Object, error) {
 }
 
 func (r *ccmReconciler) forgetKept(ctx context.Context, name string) error {
-	return client.IgnoreNotFound(r.client.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.o.Namespace, Name: keptPrefix + name}}))
+	return client.IgnoreNotFound(r.client.Delete(ctx, r.kept(name)))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +24,7 @@ import (
 func gated(t *testing.T, unreadable *error) (*inputs, client.Client, *time.Time) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := openshift.AddToScheme(scheme); err != nil {
+	if err := configv1.Install(scheme); err != nil {
 		t.Fatal(err)
 	}
 	c := fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
@@ -40,13 +41,13 @@ func gated(t *testing.T, unreadable *error) (*inputs, client.Client, *time.Time)
 	}, c, &now
 }
 
-func gatesOf(version string, on ...string) *openshift.FeatureGate {
-	d := openshift.FeatureGateDetails{Version: version, Disabled: []openshift.FeatureGateAttributes{{Name: "Off"}}}
+func gatesOf(version string, on ...configv1.FeatureGateName) *configv1.FeatureGate {
+	d := configv1.FeatureGateDetails{Version: version, Disabled: []configv1.FeatureGateAttributes{{Name: "Off"}}}
 	for _, name := range on {
-		d.Enabled = append(d.Enabled, openshift.FeatureGateAttributes{Name: name})
+		d.Enabled = append(d.Enabled, configv1.FeatureGateAttributes{Name: name})
 	}
-	return &openshift.FeatureGate{
-		ObjectMeta: metav1.ObjectMeta{Name: openshift.ClusterName}, Status: openshift.FeatureGateStatus{FeatureGates: []openshift.FeatureGateDetails{d}},
+	return &configv1.FeatureGate{
+		ObjectMeta: metav1.ObjectMeta{Name: openshift.ClusterName}, Status: configv1.FeatureGateStatus{FeatureGates: []configv1.FeatureGateDetails{d}},
 	}
 }
 
@@ -94,7 +95,7 @@ func TestRegressionGatesAreWaitedFor(t *testing.T) {
 func TestGatesOfASnapshot(t *testing.T) {
 	var unreadable error
 	in, c, _ := gated(t, &unreadable)
-	v := &openshift.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: openshift.ClusterVersionName}}
+	v := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: openshift.ClusterVersionName}}
 	v.Status.Desired.Version = "4.98.0"
 	for _, o := range []client.Object{gatesOf("4.98.0", "On"), v} {
 		if err := c.Create(t.Context(), o); err != nil {

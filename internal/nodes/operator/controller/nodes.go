@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -22,7 +23,6 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/guard"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 	"github.com/outrigger/outrigger/internal/nodes/operator/watchdog"
@@ -56,7 +56,7 @@ func (n *operator) limitedBy() (kinds []client.Object) {
 		kinds = append(kinds, &ccmv1alpha1.CloudControllerManager{})
 	}
 	if n.apis.openShift {
-		kinds = append(kinds, &openshift.Infrastructure{})
+		kinds = append(kinds, &configv1.Infrastructure{})
 	}
 	return kinds
 }
@@ -149,7 +149,7 @@ func (n *operator) guarded(ctx context.Context) (guard.Limits, bool, error) {
 	case c != nil:
 		l = limitsOf(c.Spec.NodeDeletions)
 		l.Prefixes = n.prefixes(c)
-		return l, true, l.Verify()
+		return l, true, nil
 	case n.apis.openShift && n.o.Guard:
 		owner, expected, err := n.openShiftOwner(ctx)
 		l.Prefixes = owner.Prefixes
@@ -240,7 +240,7 @@ func (n *operator) platform(ctx context.Context) (*bundle.Bundle, error) {
 	if !n.apis.openShift {
 		return nil, nil
 	}
-	var infra openshift.Infrastructure
+	var infra configv1.Infrastructure
 	if err := n.client.Get(ctx, cluster, &infra); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,7 +15,6 @@ import (
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 func ccmOf(name string, age time.Duration, deletions int32, change ...func(*ccmv1alpha1.CloudControllerManager)) *ccmv1alpha1.CloudControllerManager {
@@ -38,8 +38,8 @@ func going(c *ccmv1alpha1.CloudControllerManager) {
 // TestLimits: what counts is what runs. One that waits for its turn neither loosens nor
 // tightens anything, and one that is being removed counts until it is gone.
 func TestLimits(t *testing.T) {
-	aws := &openshift.Infrastructure{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
-	aws.Status.PlatformStatus = &openshift.PlatformStatus{Type: "AWS"}
+	aws := &configv1.Infrastructure{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	aws.Status.PlatformStatus = &configv1.PlatformStatus{Type: "AWS"}
 	for name, c := range map[string]struct {
 		objects            []client.Object
 		openShift          bool
@@ -56,7 +56,7 @@ func TestLimits(t *testing.T) {
 		"a platform, unguarded":        {objects: []client.Object{aws, ccmOf("libvirt", 0, 7)}, openShift: true, watchdogOf: "aws"},
 	} {
 		scheme := runtime.NewScheme()
-		if err := openshift.AddToScheme(scheme); err != nil {
+		if err := configv1.Install(scheme); err != nil {
 			t.Fatal(err)
 		}
 		if err := ccmv1alpha1.AddToScheme(scheme); err != nil {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -55,7 +56,7 @@ type state struct {
 	// the reason of all of them.
 	warnings []string
 	reason   string
-	related  []openshift.ObjectReference
+	related  []configv1.ObjectReference
 	// again is the time after which to reconcile without an event; 0 means never.
 	again time.Duration
 }
@@ -122,7 +123,7 @@ func (r *openShift) report(ctx context.Context, s state) (reconcile.Result, erro
 }
 
 func (r *openShift) sync(ctx context.Context) (state, error) {
-	var infra openshift.Infrastructure
+	var infra configv1.Infrastructure
 	if err := r.client.Get(ctx, cluster, &infra); apierrors.IsNotFound(err) {
 		return state{settled: true, related: r.related(nil)}, nil
 	} else if err != nil {
@@ -153,8 +154,8 @@ func (r *openShift) sync(ctx context.Context) (state, error) {
 // unserved warns that Nodes wait and nobody comes. It is not a failure:
 // installers wait until the operator is available, and so may whoever deploys
 // the manager.
-func unserved(p *openshift.PlatformStatus, known bundle.Set) (reason string, warnings []string) {
-	if !p.AwaitsManager() {
+func unserved(p *configv1.PlatformStatus, known bundle.Set) (reason string, warnings []string) {
+	if !openshift.AwaitsManager(p) {
 		return "", nil
 	}
 	why := "none of the operator's bundles is for it; deploy the platform's own, or give the operator one with --bundle-dir or a CloudControllerManager"
@@ -166,7 +167,7 @@ func unserved(p *openshift.PlatformStatus, known bundle.Set) (reason string, war
 
 // objects returns the objects of the platform and what was left out of them. There are
 // none if the platform has no cloud controller manager; then it reads nothing.
-func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure) ([]client.Object, []string, error) {
+func (r *openShift) objects(ctx context.Context, infra *configv1.Infrastructure) ([]client.Object, []string, error) {
 	platform, err := settings.PlatformOf(infra)
 	if err != nil {
 		return nil, nil, unbuilt(err)
@@ -217,14 +218,14 @@ func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state,
 }
 
 // related returns the objects that belong to the operator, for must-gather.
-func (r *openShift) related(applied []apply.Ref) []openshift.ObjectReference {
-	all := []openshift.ObjectReference{
+func (r *openShift) related(applied []apply.Ref) []configv1.ObjectReference {
+	all := []configv1.ObjectReference{
 		{Resource: "namespaces", Name: r.o.OperatorNamespace},
-		{Group: openshift.GroupVersion.Group, Resource: "clusteroperators", Name: status.Name},
+		{Group: configv1.GroupVersion.Group, Resource: "clusteroperators", Name: status.Name},
 		{Resource: "namespaces", Name: r.o.Namespace},
 	}
 	for _, a := range applied {
-		all = append(all, openshift.ObjectReference{Group: a.Group, Resource: a.Resource(), Namespace: a.Namespace, Name: a.Name})
+		all = append(all, configv1.ObjectReference{Group: a.Group, Resource: a.Resource(), Namespace: a.Namespace, Name: a.Name})
 	}
 	return all
 }
@@ -247,12 +248,12 @@ type inputs struct {
 
 // read returns what the cluster says, apart from its Infrastructure, and what of
 // it had to be left out.
-func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (in settings.Cluster, left []string, err error) {
+func (r *inputs) read(ctx context.Context, infra *configv1.Infrastructure) (in settings.Cluster, left []string, err error) {
 	in = settings.Cluster{Infrastructure: infra, Namespace: r.o.Namespace}
 	if in.Images, err = r.readImages(); err != nil {
 		return in, nil, unbuilt(err)
 	}
-	var proxy openshift.Proxy
+	var proxy configv1.Proxy
 	if err := r.client.Get(ctx, cluster, &proxy); err == nil {
 		in.Proxy = &proxy
 	} else if !apierrors.IsNotFound(err) {
@@ -290,7 +291,7 @@ func (r *inputs) noteTLS(ctx context.Context) {
 
 // readTLS keeps to the default profile while the cluster's cannot be read.
 func (r *inputs) readTLS(ctx context.Context) (tlsprofile.Settings, error) {
-	a := &openshift.APIServer{}
+	a := &configv1.APIServer{}
 	if err := r.client.Get(ctx, cluster, a); err != nil {
 		if !apierrors.IsNotFound(err) {
 			r.log.Warn("the TLS profile cannot be read: Intermediate is used", "error", err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -23,12 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
 	crds "github.com/outrigger/outrigger/test/openshift"
 )
 
-func addOpenShift(scheme *runtime.Scheme) error { return openshift.AddToScheme(scheme) }
+func addOpenShift(scheme *runtime.Scheme) error { return configv1.Install(scheme) }
 
 // platform makes the cluster run on a platform, with the gates of a release.
 func (w *world) platform(t *testing.T, name string) {
@@ -58,9 +58,9 @@ func (w *world) synced(t *testing.T) {
 	}
 }
 
-func (w *world) operator(t *testing.T) *openshift.ClusterOperator {
+func (w *world) operator(t *testing.T) *configv1.ClusterOperator {
 	t.Helper()
-	var o openshift.ClusterOperator
+	var o configv1.ClusterOperator
 	must(t, client.IgnoreNotFound(w.client.Get(t.Context(), types.NamespacedName{Name: status.Name}, &o)))
 	return &o
 }
@@ -122,7 +122,7 @@ func TestOpenShift(t *testing.T) {
 func (w *world) clean(t *testing.T) {
 	t.Helper()
 	for _, o := range []client.Object{
-		&openshift.Infrastructure{}, &openshift.FeatureGate{}, &openshift.ClusterOperator{}, &openshift.Proxy{}, &openshift.APIServer{}, &openshift.ClusterVersion{},
+		&configv1.Infrastructure{}, &configv1.FeatureGate{}, &configv1.ClusterOperator{}, &configv1.Proxy{}, &configv1.APIServer{}, &configv1.ClusterVersion{},
 	} {
 		must(t, w.client.DeleteAllOf(t.Context(), o))
 	}
@@ -155,7 +155,7 @@ func (w *world) owned(t *testing.T) []unstructured.Unstructured {
 func noInfrastructure(t *testing.T, w *world) {
 	w.start(t, onClusterOperator)
 	w.want(t, settled)
-	if v := w.operator(t).Status.Versions; len(v) != 1 || v[0] != (openshift.OperandVersion{Name: "operator", Version: release}) {
+	if v := w.operator(t).Status.Versions; len(v) != 1 || v[0] != (configv1.OperandVersion{Name: "operator", Version: release}) {
 		t.Errorf("versions %+v", v)
 	}
 }
@@ -189,7 +189,7 @@ func rollsOut(t *testing.T, w *world) {
 	w.progress(t, awsDeployment, corev1.ConditionTrue, "ReplicaSetUpdated")
 	w.rolledOut(t, awsDeployment)
 	w.want(t, settled)
-	for condition, want := range map[openshift.ConditionType][]string{"Progressing": {"True", "False"}, "Available": {"True"}, "Degraded": {"False"}, "Upgradeable": {"True"}} {
+	for condition, want := range map[configv1.ClusterStatusConditionType][]string{"Progressing": {"True", "False"}, "Available": {"True"}, "Degraded": {"False"}, "Upgradeable": {"True"}} {
 		eventually(t, "what was said of "+string(condition), func() (string, bool) {
 			is := told(condition)
 			return fmt.Sprint(is), slices.Equal(is, want)
@@ -208,18 +208,18 @@ func rollsOut(t *testing.T, w *world) {
 
 // history returns the statuses that a condition has had from now on, each once
 // until it became another.
-func (w *world) history(t *testing.T) func(openshift.ConditionType) []string {
+func (w *world) history(t *testing.T) func(configv1.ClusterStatusConditionType) []string {
 	t.Helper()
 	c, err := client.NewWithWatch(w.RESTConfig(), client.Options{Scheme: w.client.Scheme()})
 	must(t, err)
-	watch, err := c.Watch(t.Context(), &openshift.List[openshift.ClusterOperator, *openshift.ClusterOperator]{})
+	watch, err := c.Watch(t.Context(), &configv1.ClusterOperatorList{})
 	must(t, err)
 	t.Cleanup(watch.Stop)
 	var mu sync.Mutex
-	said := map[openshift.ConditionType][]string{}
+	said := map[configv1.ClusterStatusConditionType][]string{}
 	go func() {
 		for e := range watch.ResultChan() {
-			o, is := e.Object.(*openshift.ClusterOperator)
+			o, is := e.Object.(*configv1.ClusterOperator)
 			if !is {
 				continue
 			}
@@ -230,7 +230,7 @@ func (w *world) history(t *testing.T) func(openshift.ConditionType) []string {
 			mu.Unlock()
 		}
 	}()
-	return func(of openshift.ConditionType) []string {
+	return func(of configv1.ClusterStatusConditionType) []string {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(said[of])

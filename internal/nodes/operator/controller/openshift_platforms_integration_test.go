@@ -11,12 +11,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	configv1 "github.com/openshift/api/config/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 // platforms are those with a cloud controller manager, as platformStatus has
@@ -187,12 +186,12 @@ func noManager(t *testing.T, w *world) {
 	const external = "type: External, external: {cloudControllerManager: {state: "
 	for _, quiet := range []string{"type: BareMetal", "type: None", "type: oVirt", "type: Libvirt", "type: EquinixMetal", "type: External", external + "None}}"} {
 		for _, waits := range []string{"type: KubeVirt", external + "External}}"} {
-			must(t, w.client.DeleteAllOf(t.Context(), &openshift.Infrastructure{}))
+			must(t, w.client.DeleteAllOf(t.Context(), &configv1.Infrastructure{}))
 			w.infrastructure(t, "HighlyAvailable", waits)
 			w.want(t, map[string]string{"CloudControllerManagerWarning": "True/NoCloudControllerManager/no cloud controller manager is deployed, and Nodes of platform ..."})
 			w.want(t, settled)
 		}
-		must(t, w.client.DeleteAllOf(t.Context(), &openshift.Infrastructure{}))
+		must(t, w.client.DeleteAllOf(t.Context(), &configv1.Infrastructure{}))
 		w.infrastructure(t, "HighlyAvailable", quiet)
 		w.want(t, map[string]string{"CloudControllerManagerWarning": "False/AsExpected/"})
 		w.want(t, settled)

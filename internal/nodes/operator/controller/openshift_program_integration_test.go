@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,6 @@ import (
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/nodes/operator/guard"
 	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 const leaseName = "cluster-cloud-controller-manager-leader"
@@ -124,7 +124,7 @@ subjects: [{kind: ServiceAccount, name: default, namespace: `+home+`}]
 	w.tlsProfile(t, "tlsAdherence: StrictAllComponents, tlsSecurityProfile: {type: Modern, modern: {}}")
 	wantMetrics(t, address, token, tls.VersionTLS12, 0)
 	wantMetrics(t, address, token, tls.VersionTLS13, http.StatusOK)
-	must(t, w.client.DeleteAllOf(t.Context(), &openshift.APIServer{}))
+	must(t, w.client.DeleteAllOf(t.Context(), &configv1.APIServer{}))
 	wantMetrics(t, address, token, tls.VersionTLS12, http.StatusOK)
 }
 

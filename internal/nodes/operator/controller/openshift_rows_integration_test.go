@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,13 +101,13 @@ func daemonSets(t *testing.T, w *world) {
 func statusKept(t *testing.T, w *world) {
 	w.platform(t, "BareMetal")
 	long := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
-	for _, owner := range []openshift.ClusterOperatorCondition{{Type: status.OwnerCondition, Status: "True"}, {Type: status.OwnerCondition, Status: "False"}} {
-		must(t, w.client.DeleteAllOf(t.Context(), &openshift.ClusterOperator{}))
-		o := &openshift.ClusterOperator{ObjectMeta: metav1.ObjectMeta{Name: status.Name}}
+	for _, owner := range []configv1.ClusterOperatorStatusCondition{{Type: status.OwnerCondition, Status: "True"}, {Type: status.OwnerCondition, Status: "False"}} {
+		must(t, w.client.DeleteAllOf(t.Context(), &configv1.ClusterOperator{}))
+		o := &configv1.ClusterOperator{ObjectMeta: metav1.ObjectMeta{Name: status.Name}}
 		must(t, w.client.Create(t.Context(), o))
 		owner.LastTransitionTime = long
-		o.Status.Conditions = []openshift.ClusterOperatorCondition{
-			owner, {Type: "Foreign", Status: "True", LastTransitionTime: long}, {Type: openshift.Available, Status: "True", LastTransitionTime: long},
+		o.Status.Conditions = []configv1.ClusterOperatorStatusCondition{
+			owner, {Type: "Foreign", Status: "True", LastTransitionTime: long}, {Type: configv1.OperatorAvailable, Status: "True", LastTransitionTime: long},
 		}
 		must(t, w.client.Status().Update(t.Context(), o))
 		w.synced(t)
@@ -116,7 +117,7 @@ func statusKept(t *testing.T, w *world) {
 		if is.UID != o.UID || is.Status.Versions[0].Version != "unknown" {
 			t.Errorf("%+v", is)
 		}
-		at := slices.IndexFunc(is.Status.Conditions, func(c openshift.ClusterOperatorCondition) bool { return c.Type == openshift.Available })
+		at := slices.IndexFunc(is.Status.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool { return c.Type == configv1.OperatorAvailable })
 		if since := is.Status.Conditions[at].LastTransitionTime; !since.Equal(&long) {
 			t.Errorf("available since %s, and it was since %s", since, long)
 		}
@@ -182,7 +183,7 @@ func proxies(t *testing.T, w *world) {
 		if c.status != "" {
 			w.proxy(t, c.status)
 		} else {
-			must(t, w.client.DeleteAllOf(t.Context(), &openshift.Proxy{}))
+			must(t, w.client.DeleteAllOf(t.Context(), &configv1.Proxy{}))
 		}
 		eventually(t, "proxy "+c.status, func() (string, bool) {
 			var is []string
@@ -264,7 +265,7 @@ func tlsSettings(t *testing.T, w *world) {
 	w.settles(t)
 	w.tlsProfile(t, "tlsAdherence: StrictAllComponents, tlsSecurityProfile: {type: Custom, custom: {minTLSVersion: VersionTLS12, ciphers: [NONE]}}")
 	w.want(t, map[string]string{"Degraded": "True/SyncingFailed/Failed to resync for operator: " + release + " because terminal error: failed to build operator config: apiserver cluster: spec.tlsSecurityProfile.custom.ciphers: none of ..."})
-	must(t, w.client.DeleteAllOf(t.Context(), &openshift.APIServer{}))
+	must(t, w.client.DeleteAllOf(t.Context(), &configv1.APIServer{}))
 	w.settles(t)
 	w.containerHas(t, awsDeployment, v12...)
 }
@@ -290,7 +291,7 @@ func gatesLate(t *testing.T, w *world) {
 	w.start(t, onClusterOperator)
 	const waits = "True/SyncingFailed/the cluster's feature gates are not there yet: "
 	w.want(t, map[string]string{"CloudControllerManagerWarning": waits + `FeatureGate cluster has none for version "` + release + `" (yet)`})
-	must(t, w.client.DeleteAllOf(t.Context(), &openshift.FeatureGate{}))
+	must(t, w.client.DeleteAllOf(t.Context(), &configv1.FeatureGate{}))
 	w.want(t, map[string]string{"CloudControllerManagerWarning": waits + `...`, "Degraded": ""})
 	w.has(t, nil)
 	w.gates(t, release, "CloudControllerManagerWebhook", "NobodyKnows")

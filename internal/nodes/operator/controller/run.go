@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -55,20 +55,17 @@ const operatorName = "ccm-operator"
 // apis says which kinds a cluster has.
 type apis struct {
 	openShift, ccm, kubeControllerManager bool
-	topology                              openshift.TopologyMode
+	topology                              configv1.TopologyMode
 }
 
 // Run works until the context ends, with valid options.
 func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientscheme.AddToScheme(scheme), openshift.AddToScheme(scheme), ccmv1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientscheme.AddToScheme(scheme), configv1.Install(scheme), ccmv1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	apis, err := detectAPIs(ctx, api, scheme)
 	if err != nil {
-		return err
-	}
-	if err := o.Leader.Check(ctx, api); err != nil {
 		return err
 	}
 	// TLS settings of the cluster count for our own server as soon as they are read.
@@ -77,17 +74,16 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	unseen := &unseen{}
 	options := manager.Options{
 		Controller: config.Controller{SkipNameValidation: &several, CacheSyncTimeout: o.watchWithin},
-		Scheme:     scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(unseen),
+		Scheme:     scheme, Cache: o.cacheOptions(unseen),
 		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Metrics:                o.metricsOptions(own),
 		HealthProbeBindAddress: o.HealthAddress,
 	}
-	o.Leader.Apply(&options, apis.topology)
-	mgr, err := manager.New(api, options)
+	mgr, err := daemon.NewManager(ctx, api, log, options, o.Leader, apis.topology)
 	if err != nil {
-		return fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
+		return err
 	}
-	if err := errors.Join(o.addControllers(mgr, apis, own, log), addMetrics(mgr, apis, log), daemon.AddChecks(mgr)); err != nil {
+	if err := errors.Join(o.addControllers(mgr, apis, own, log), addMetrics(mgr, apis, log)); err != nil {
 		return err
 	}
 	return unseen.because(mgr.Start(ctx))
@@ -96,7 +92,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 // detectAPIs finds out which of the kinds that configure the operator the cluster
 // has.
 func detectAPIs(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (apis, error) {
-	operator, ccm := openshift.GroupVersion.WithKind("ClusterOperator"), ccmv1alpha1.GroupVersion.WithKind("CloudControllerManager")
+	operator, ccm := configv1.GroupVersion.WithKind("ClusterOperator"), ccmv1alpha1.GroupVersion.WithKind("CloudControllerManager")
 	there, topology, err := daemon.Detect(ctx, api, scheme, operator, ccm, openshift.KubeControllerManagerKind)
 	if err == nil && !there[operator] && !there[ccm] {
 		err = fmt.Errorf("the cluster at %s has neither the kind CloudControllerManager of %s nor OpenShift's ClusterOperator: install the former, which is in deploy/ccm-operator/crd",
@@ -273,7 +269,7 @@ func (c *conditions) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	if c.apis.openShift {
-		var o openshift.ClusterOperator
+		var o configv1.ClusterOperator
 		if err := c.client.Get(ctx, client.ObjectKey{Name: status.Name}, &o); err != nil {
 			c.log.Error("metrics lack the conditions of the ClusterOperator", "error", err)
 		}

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -35,26 +36,28 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
+	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
 // Command completes the command of a daemon, whose agent is how it names itself to the
-// cluster. complete returns what is wrong with its flags; run works until the command's
-// context ends.
-func Command(c *cobra.Command, getenv func(string) string, agent string, complete func() error, run func(context.Context, *rest.Config, *slog.Logger) error) *cobra.Command {
+// cluster. settings are those of its flags, by [commandline.Settings]; complete returns what
+// else is wrong with them; run works until the command's context ends.
+func Command(c *cobra.Command, getenv func(string) string, agent string, settings []any, complete func() error, run func(context.Context, *rest.Config, *slog.Logger) error) *cobra.Command {
+	wrong := commandline.Settings(c.Flags(), settings...)
 	kubeconfig := c.Flags().String("kubeconfig", "", "`file` with the cluster's address and credentials; else KUBECONFIG, else those of the pod")
 	c.Args, c.SilenceUsage, c.SilenceErrors = cobra.NoArgs, true, true
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := complete(); err != nil {
+		if err := errors.Join(wrong(), complete()); err != nil {
 			return program.UsageError(err)
 		}
 		logger := (&controllers.Log{Format: "text"}).Install(c.ErrOrStderr())
@@ -67,18 +70,12 @@ func Command(c *cobra.Command, getenv func(string) string, agent string, complet
 	return c
 }
 
-// CheckFlags adds what is wrong with a namespace, and with times, by the names of flags.
-func CheckFlags(faults *failure.Faults, namespaces map[string]string, positive, notNegative map[string]time.Duration) {
-	for flag, ns := range namespaces {
-		reasons := validation.IsDNS1123Label(ns)
-		faults.AddIf(len(reasons) > 0, "--%s %q: %s", flag, ns, strings.Join(reasons, "; "))
+// CheckNamespace returns what is wrong with a flag that names a namespace.
+func CheckNamespace(flag, name string) error {
+	if reasons := validation.IsDNS1123Label(name); len(reasons) > 0 {
+		return fmt.Errorf("--%s %q: %s", flag, name, strings.Join(reasons, "; "))
 	}
-	for flag, d := range notNegative {
-		faults.AddIf(d < 0, "--%s %s: want 0 or more", flag, d)
-	}
-	for flag, d := range positive {
-		faults.AddIf(d <= 0, "--%s %s: want more than 0", flag, d)
-	}
+	return nil
 }
 
 // Cluster returns how the cluster is reached: as the file says or else, by the
@@ -100,22 +97,30 @@ func Cluster(file string, getenv func(string) string, name string) (*rest.Config
 	return api, nil
 }
 
-// AddChecks adds health checks: live is a process that answers, ready one whose
-// caches have synced.
-func AddChecks(mgr manager.Manager) error {
-	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", func(r *http.Request) error {
+// NewManager returns a manager that takes part in the election of a leader on a control
+// plane of this topology. It is ready when its caches have synced.
+func NewManager(ctx context.Context, api *rest.Config, log *slog.Logger, o manager.Options, elect leader.Options, t configv1.TopologyMode) (manager.Manager, error) {
+	if err := elect.Check(ctx, api); err != nil {
+		return nil, err
+	}
+	elect.Apply(&o, t)
+	mgr, err := controllers.NewManager(api, log, o)
+	if err != nil {
+		return nil, err
+	}
+	return mgr, mgr.AddReadyzCheck("caches", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
 			return errors.New("the cluster's objects have not been read yet")
 		}
 		return nil
-	}))
+	})
 }
 
 // Detect returns which of these kinds a cluster has and, of OpenShift (it has
 // ClusterOperators), the control plane's topology.
-func Detect(ctx context.Context, api *rest.Config, scheme *runtime.Scheme, kinds ...schema.GroupVersionKind) (there map[schema.GroupVersionKind]bool, topology openshift.TopologyMode, err error) {
+func Detect(ctx context.Context, api *rest.Config, scheme *runtime.Scheme, kinds ...schema.GroupVersionKind) (there map[schema.GroupVersionKind]bool, topology configv1.TopologyMode, err error) {
 	c, err := client.New(api, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, "", fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
@@ -128,8 +133,8 @@ func Detect(ctx context.Context, api *rest.Config, scheme *runtime.Scheme, kinds
 		}
 		there[kind] = err == nil
 	}
-	var infra openshift.Infrastructure
-	if there[openshift.GroupVersion.WithKind("ClusterOperator")] {
+	var infra configv1.Infrastructure
+	if there[configv1.GroupVersion.WithKind("ClusterOperator")] {
 		if err := c.Get(ctx, All, &infra); err != nil && !apierrors.IsNotFound(err) && !apimeta.IsNoMatchError(err) {
 			return nil, "", fmt.Errorf("read Infrastructure %s: %w", All.Name, err)
 		}

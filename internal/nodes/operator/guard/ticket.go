@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 )
 
 // Limits are the limits of the guard.
@@ -37,21 +38,6 @@ type Limits struct {
 // which that does not apply.
 func Defaults() Limits {
 	return Limits{Deletions: 3, Window: 10 * time.Minute, NotReadyFor: 2 * time.Minute, YoungFor: 10 * time.Minute, Unready: 0.55, MinNodes: 2, AllowedFor: time.Hour}
-}
-
-// Verify returns which limit cannot be kept.
-func (l Limits) Verify() error {
-	switch {
-	case l.Deletions < 0:
-		return fmt.Errorf("deletions: %d is negative; 0 stops all", l.Deletions)
-	case l.Window <= 0:
-		return fmt.Errorf("window: %s is not positive", l.Window)
-	case l.NotReadyFor < 0 || l.YoungFor < 0:
-		return fmt.Errorf("notReadyFor, minAge: %s, %s: neither may be negative", l.NotReadyFor, l.YoungFor)
-	case l.Unready < 0 || l.Unready > 1:
-		return fmt.Errorf("unready: %g is not a part from 0 to 1", l.Unready)
-	}
-	return nil
 }
 
 // Tickets are the times at which tickets were given, by "name/uid" of the Node.
@@ -140,17 +126,14 @@ func (l Limits) ours(n *corev1.Node) bool {
 }
 
 func ready(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	_, c := nodeutil.GetNodeCondition(&n.Status, corev1.NodeReady)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // since returns when a Node ceased to be Ready, or its creation if it never was.
 func since(n *corev1.Node) time.Time {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && !c.LastTransitionTime.IsZero() {
-			return c.LastTransitionTime.Time
-		}
+	if _, c := nodeutil.GetNodeCondition(&n.Status, corev1.NodeReady); c != nil && !c.LastTransitionTime.IsZero() {
+		return c.LastTransitionTime.Time
 	}
 	return n.CreationTimestamp.Time
 }

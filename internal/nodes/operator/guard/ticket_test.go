@@ -134,21 +134,3 @@ func TestReadyAgain(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
-
-func TestVerify(t *testing.T) {
-	for want, change := range map[string]func(*Limits){
-		"deletions: -1":    func(l *Limits) { l.Deletions = -1 },
-		"window: 0s":       func(l *Limits) { l.Window = 0 },
-		"notReadyFor":      func(l *Limits) { l.NotReadyFor = -1 },
-		"unready: 2 is no": func(l *Limits) { l.Unready = 2 },
-	} {
-		l := Defaults()
-		change(&l)
-		if err := l.Verify(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", want, err)
-		}
-	}
-	if err := Defaults().Verify(); err != nil {
-		t.Error(err)
-	}
-}

@@ -17,7 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/jsonobject"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
@@ -29,16 +31,14 @@ const identityOff Identity = "false"
 
 // Options are what the injector needs.
 type Options struct {
-	// ConfigFile is the configuration, OutputFile what is made of it.
-	ConfigFile, OutputFile string
-	// Credentials is the folder with the keys of the Secret.
-	Credentials string
-	// Mode is that of OutputFile; nobody but its user and group may read it.
-	Mode fs.FileMode
-	// DisableIdentityExtension turns off the identity of the machine, which
-	// would win over the credentials.
-	DisableIdentityExtension bool
-	WorkloadIdentity         Identity
+	ConfigFile  string `flag:"cloud-config-file-path" default:"/tmp/cloud-config/cloud.conf" usage:"file with the configuration"`
+	OutputFile  string `flag:"output-file-path" default:"/tmp/merged-cloud-config/cloud.conf" usage:"file that is written: the configuration with credentials"`
+	Credentials string `flag:"creds-path" default:"/etc/azure/credentials" usage:"folder with the keys of the Secret"`
+	// Mode is that of OutputFile.
+	Mode mode `flag:"output-file-mode" default:"0640" usage:"mode of the file that is written, octal; nothing for others"`
+	// DisableIdentityExtension is wanted because that identity would win over the credentials.
+	DisableIdentityExtension bool     `flag:"disable-identity-extension-auth" usage:"turn off the identity of the machine where the configuration turns it on"`
+	WorkloadIdentity         Identity `flag:"enable-azure-workload-identity" usage:"whether workload identity may be used: true, false, or nothing: as the Secret has it"`
 	Log                      *slog.Logger
 }
 
@@ -144,12 +144,13 @@ func (o Options) write(text string) error {
 	if there, err := os.Lstat(o.OutputFile); err == nil && !there.Mode().IsRegular() {
 		return fmt.Errorf("--output-file-path %s is not a regular file: name one that is, or none that is there", o.OutputFile)
 	}
-	return wholefile.Replace(o.OutputFile, []byte(text), o.Mode)
+	return wholefile.Replace(o.OutputFile, []byte(text), fs.FileMode(o.Mode))
 }
 
 // Command returns the injector as a command.
 func Command() *cobra.Command {
-	o := Options{Mode: 0o640}
+	var o Options
+	var wrong func() error
 	c := &cobra.Command{
 		Use:   "azure-config-credentials-injector",
 		Short: "Put the credentials of a Secret into the configuration of Azure's cloud provider",
@@ -163,47 +164,39 @@ the container that reads it have the same user, or give the pod an fsGroup.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := wrong(); err != nil {
+				return program.UsageError(err)
+			}
 			o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 			return o.Run()
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&o.ConfigFile, "cloud-config-file-path", "/tmp/cloud-config/cloud.conf", "`file` with the configuration")
-	f.StringVar(&o.OutputFile, "output-file-path", "/tmp/merged-cloud-config/cloud.conf", "`file` that is written: the configuration with credentials")
-	f.StringVar(&o.Credentials, "creds-path", "/etc/azure/credentials", "`folder` with the keys of the Secret")
-	f.BoolVar(&o.DisableIdentityExtension, "disable-identity-extension-auth", false, "turn off the identity of the machine where the configuration turns it on")
-	f.Var(&o.WorkloadIdentity, "enable-azure-workload-identity", "whether workload identity may be used: true, false, or nothing: as the Secret has it")
-	f.Var((*mode)(&o.Mode), "output-file-mode", "`mode` of the file that is written, octal; nothing for others")
+	wrong = commandline.Settings(c.Flags(), &o)
 	return c
 }
 
-// String, Set and Type make it a flag.
-func (i *Identity) String() string { return string(*i) }
-
-func (i *Identity) Set(value string) error {
-	on, err := strconv.ParseBool(value)
-	if err != nil && value != "" {
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (i *Identity) UnmarshalText(text []byte) error {
+	on, err := strconv.ParseBool(string(text))
+	if err != nil && len(text) > 0 {
 		return errors.New("want true or false")
 	}
-	if *i = ""; value != "" {
+	if *i = ""; len(text) > 0 {
 		*i = Identity(strconv.FormatBool(on))
 	}
 	return nil
 }
 
-func (i *Identity) Type() string { return "bool" }
-
 type mode fs.FileMode
 
-func (m *mode) String() string { return fmt.Sprintf("%04o", uint32(*m)) }
+func (m mode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
 
-func (m *mode) Set(value string) error {
-	n, err := strconv.ParseUint(value, 8, 32)
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *mode) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 8, 32)
 	if err != nil || n > 0o777 || n&0o007 != 0 || n&0o400 == 0 {
 		return errors.New("want a mode such as 0640 that the user can read and others cannot")
 	}
 	*m = mode(n)
 	return nil
 }
-
-func (m *mode) Type() string { return "mode" }

@@ -10,39 +10,28 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spf13/pflag"
+	configv1 "github.com/openshift/api/config/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
-// Options are what the flags say. A duration of 0 is not set.
+// Options are the settings; the names of the lease are those of the program. A duration of
+// 0 is not set.
 type Options struct {
-	Elect                 bool
-	Lease, Renew, Retry   time.Duration
-	Lock, Name, Namespace string
+	Elect     bool          `flag:"leader-elect" default:"true" usage:"work only while holding the lease"`
+	Lease     time.Duration `flag:"leader-elect-lease-duration" min:"0s" usage:"how long a lease is good for; 0: 137s, or 270s on a control plane of one node"`
+	Renew     time.Duration `flag:"leader-elect-renew-deadline" min:"0s" usage:"how long renewing may take; 0: 107s, or 240s on a control plane of one node"`
+	Retry     time.Duration `flag:"leader-elect-retry-period" min:"0s" usage:"how long to wait between attempts; 0: 26s, or 60s on a control plane of one node"`
+	Lock      string        `flag:"leader-elect-resource-lock" default:"leases" choices:"leases" usage:"what is held"`
+	Name      string        `flag:"leader-elect-resource-name" usage:"name of the lease"`
+	Namespace string        `flag:"leader-elect-resource-namespace" usage:"namespace of the lease"`
 }
 
-// AddFlags adds the flags, with this lease as default.
-func (o *Options) AddFlags(f *pflag.FlagSet, lease, namespace string) {
-	f.BoolVar(&o.Elect, "leader-elect", true, "work only while holding the lease")
-	f.DurationVar(&o.Lease, "leader-elect-lease-duration", 0, "how long a lease is good for; 0: 137s, or 270s on a control plane of one node")
-	f.DurationVar(&o.Renew, "leader-elect-renew-deadline", 0, "how long renewing may take; 0: 107s, or 240s on a control plane of one node")
-	f.DurationVar(&o.Retry, "leader-elect-retry-period", 0, "how long to wait between attempts; 0: 26s, or 60s on a control plane of one node")
-	f.StringVar(&o.Lock, "leader-elect-resource-lock", "leases", "what is held: leases")
-	f.StringVar(&o.Name, "leader-elect-resource-name", lease, "`name` of the lease")
-	f.StringVar(&o.Namespace, "leader-elect-resource-namespace", namespace, "`namespace` of the lease")
-}
-
-// Validate returns what the flags cannot mean.
+// Validate returns what the flags together cannot mean.
 func (o *Options) Validate() error {
-	if o.Lock != "leases" {
-		return fmt.Errorf("--leader-elect-resource-lock %q: only leases can be held", o.Lock)
-	}
 	if !o.Elect {
 		return nil
 	}
@@ -50,7 +39,7 @@ func (o *Options) Validate() error {
 		return errors.New("--leader-elect-resource-name and --leader-elect-resource-namespace: want a lease's name and namespace")
 	}
 	lease, renew, retry := o.durations("")
-	if o.Lease < 0 || o.Renew < 0 || o.Retry < 0 || lease <= renew || renew <= retry {
+	if lease <= renew || renew <= retry {
 		return fmt.Errorf("--leader-elect-lease-duration (%s) must exceed --leader-elect-renew-deadline (%s), and that --leader-elect-retry-period (%s)", lease, renew, retry)
 	}
 	return nil
@@ -58,8 +47,8 @@ func (o *Options) Validate() error {
 
 // durations returns the durations of the flags. If none is set, it returns durations
 // that survive a restart of the API server, which takes longer on a single node.
-func (o *Options) durations(t openshift.TopologyMode) (lease, renew, retry time.Duration) {
-	if o.Lease == 0 && o.Renew == 0 && o.Retry == 0 && t == openshift.SingleReplica {
+func (o *Options) durations(t configv1.TopologyMode) (lease, renew, retry time.Duration) {
+	if o.Lease == 0 && o.Renew == 0 && o.Retry == 0 && t == configv1.SingleReplicaTopologyMode {
 		return 270 * time.Second, 240 * time.Second, 60 * time.Second
 	}
 	return cmp.Or(o.Lease, 137*time.Second), cmp.Or(o.Renew, 107*time.Second), cmp.Or(o.Retry, 26*time.Second)
@@ -83,11 +72,10 @@ func (o *Options) Check(ctx context.Context, api *rest.Config) error {
 }
 
 // Apply turns on leader election for a manager, on a control plane of this
-// topology. The lease is given back at the end: the process has to end then,
-// too.
-func (o *Options) Apply(m *manager.Options, t openshift.TopologyMode) {
+// topology.
+func (o *Options) Apply(m *manager.Options, t configv1.TopologyMode) {
 	lease, renew, retry := o.durations(t)
-	m.LeaderElection, m.LeaderElectionReleaseOnCancel = o.Elect, true
+	m.LeaderElection = o.Elect
 	m.LeaderElectionID, m.LeaderElectionNamespace, m.LeaderElectionResourceLock = o.Name, o.Namespace, o.Lock
 	m.LeaseDuration, m.RenewDeadline, m.RetryPeriod = &lease, &renew, &retry
 }

@@ -12,11 +12,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	"github.com/outrigger/outrigger/internal/wholefile"
 )
@@ -36,7 +36,7 @@ type Bootstrap struct {
 
 // inputs are what was read.
 type inputs struct {
-	infra  *openshift.Infrastructure
+	infra  *configv1.Infrastructure
 	images bundle.Images
 	config string
 }
@@ -100,9 +100,7 @@ func (b Bootstrap) read() (in inputs, err error) {
 		in.infra, err = Infrastructure(text)
 	}
 	fault("cluster-infrastructure-file", err)
-	if text, err = read(b.ImagesFile); err == nil {
-		in.images, err = Images(text)
-	}
+	in.images, err = Images(b.ImagesFile)
 	fault("images-file", err)
 	if in.infra != nil && in.infra.Spec.CloudConfig.Name != "" {
 		if b.CloudConfigFile == "" {

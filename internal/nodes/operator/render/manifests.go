@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +20,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 // ImagesKey is the key of a ConfigMap with images.
@@ -57,16 +57,16 @@ func documents(text []byte) (n int) {
 
 // Infrastructure reads a manifest of an Infrastructure. Keys that are there
 // twice are refused; fields that we do not read may be there.
-func Infrastructure(text []byte) (*openshift.Infrastructure, error) {
+func Infrastructure(text []byte) (*configv1.Infrastructure, error) {
 	raw, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		return nil, err
 	}
-	infra := &openshift.Infrastructure{}
+	infra := &configv1.Infrastructure{}
 	if err := yaml.Unmarshal(raw, infra); err != nil {
 		return nil, err
 	}
-	want := metav1.TypeMeta{APIVersion: openshift.GroupVersion.String(), Kind: "Infrastructure"}
+	want := metav1.TypeMeta{APIVersion: configv1.GroupVersion.String(), Kind: "Infrastructure"}
 	return infra, checkKind(infra.TypeMeta, want)
 }
 
@@ -92,8 +92,12 @@ func checkKind(have, want metav1.TypeMeta) error {
 	return nil
 }
 
-// Images reads a manifest of a ConfigMap with images.
-func Images(text []byte) (bundle.Images, error) {
+// Images reads a file with a manifest of a ConfigMap with images.
+func Images(file string) (bundle.Images, error) {
+	text, err := read(file)
+	if err != nil {
+		return nil, err
+	}
 	cm, err := configMap(text)
 	if err != nil {
 		return nil, err
@@ -139,14 +143,10 @@ func fields(o client.Object) (map[string]any, error) {
 	return all, nil
 }
 
-// prune removes timestamps that are null and resources that are empty, which is
-// how Go writes those that nobody set.
+// prune removes resources that are empty, which is how Go writes those that nobody set.
 func prune(value any) {
 	switch v := value.(type) {
 	case map[string]any:
-		if at, has := v["creationTimestamp"]; has && at == nil {
-			delete(v, "creationTimestamp")
-		}
 		if r, is := v["resources"].(map[string]any); is && len(r) == 0 {
 			delete(v, "resources")
 		}

@@ -8,8 +8,9 @@ import (
 	"errors"
 	"strings"
 
+	configv1 "github.com/openshift/api/config/v1"
+
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 )
 
@@ -23,9 +24,9 @@ var (
 
 // Cluster is what a cluster says.
 type Cluster struct {
-	Infrastructure *openshift.Infrastructure
+	Infrastructure *configv1.Infrastructure
 	// Proxy is nil where there is none.
-	Proxy *openshift.Proxy
+	Proxy *configv1.Proxy
 	// Gates are the cluster's features, and whether each is on. One that is not
 	// there is unknown to the cluster, and off.
 	Gates     map[string]bool
@@ -39,7 +40,7 @@ type Cluster struct {
 type Platform struct{ Type, CloudName string }
 
 // PlatformOf returns the cloud, or why it cannot be known.
-func PlatformOf(i *openshift.Infrastructure) (Platform, error) {
+func PlatformOf(i *configv1.Infrastructure) (Platform, error) {
 	switch {
 	case i == nil:
 		return Platform{}, ErrNoInfrastructure
@@ -50,7 +51,7 @@ func PlatformOf(i *openshift.Infrastructure) (Platform, error) {
 	}
 	p := Platform{Type: string(i.Status.PlatformStatus.Type)}
 	if azure := i.Status.PlatformStatus.Azure; azure != nil {
-		p.CloudName = azure.CloudName
+		p.CloudName = string(azure.CloudName)
 	}
 	return p, nil
 }
@@ -64,14 +65,14 @@ func (c Cluster) Values() (bundle.Values, Platform, error) {
 	v := bundle.Values{
 		Flavor: bundle.OpenShift, Namespace: c.Namespace, Images: c.Images,
 		InfrastructureName: c.Infrastructure.Status.InfrastructureName,
-		SingleReplica:      c.Infrastructure.Status.ControlPlaneTopology == openshift.SingleReplica,
+		SingleReplica:      c.Infrastructure.Status.ControlPlaneTopology == configv1.SingleReplicaTopologyMode,
 		FeatureGates:       featureGates(c.Gates),
 		TLSMinVersion:      c.TLS.MinVersion, TLSCipherSuites: c.TLS.CipherSuites,
 	}
 	if c.Proxy != nil {
 		v.Proxy = &bundle.Proxy{HTTP: c.Proxy.Status.HTTPProxy, HTTPS: c.Proxy.Status.HTTPSProxy, None: c.Proxy.Status.NoProxy}
 	}
-	if platform.Type == string(openshift.VSphere) && c.Gates["VSphereMixedNodeEnv"] {
+	if platform.Type == string(configv1.VSpherePlatformType) && c.Gates["VSphereMixedNodeEnv"] {
 		v.AdditionalLabels = "node.openshift.io/platform-type=vsphere"
 	}
 	return v, platform, nil

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 )
 
-func infrastructure(platform openshift.PlatformType) *openshift.Infrastructure {
-	i := &openshift.Infrastructure{}
-	i.Status.PlatformStatus = &openshift.PlatformStatus{Type: platform}
+func infrastructure(platform configv1.PlatformType) *configv1.Infrastructure {
+	i := &configv1.Infrastructure{}
+	i.Status.PlatformStatus = &configv1.PlatformStatus{Type: platform}
 	i.Status.InfrastructureName = "cluster-x"
 	return i
 }
@@ -24,10 +24,10 @@ func infrastructure(platform openshift.PlatformType) *openshift.Infrastructure {
 // panic, Azure without its own part included.
 func TestR6ClustersThatDoNotSayWhatTheyAre(t *testing.T) {
 	for _, test := range []struct {
-		infra *openshift.Infrastructure
+		infra *configv1.Infrastructure
 		want  error
 	}{
-		{nil, ErrNoInfrastructure}, {&openshift.Infrastructure{}, ErrNoStatus}, {infrastructure(""), ErrNoPlatform}, {infrastructure("Azure"), nil},
+		{nil, ErrNoInfrastructure}, {&configv1.Infrastructure{}, ErrNoStatus}, {infrastructure(""), ErrNoPlatform}, {infrastructure("Azure"), nil},
 	} {
 		if _, _, err := (Cluster{Infrastructure: test.infra}).Values(); !errors.Is(err, test.want) {
 			t.Errorf("the error is %v, want %v", err, test.want)
@@ -43,9 +43,9 @@ func TestR6ClustersThatDoNotSayWhatTheyAre(t *testing.T) {
 }
 
 func TestValuesAreWhatTheClusterSays(t *testing.T) {
-	i := infrastructure(openshift.VSphere)
-	i.Status.ControlPlaneTopology = openshift.SingleReplica
-	proxy := &openshift.Proxy{Status: openshift.ProxyStatus{HTTPProxy: "a", HTTPSProxy: "b", NoProxy: "c"}}
+	i := infrastructure(configv1.VSpherePlatformType)
+	i.Status.ControlPlaneTopology = configv1.SingleReplicaTopologyMode
+	proxy := &configv1.Proxy{Status: configv1.ProxyStatus{HTTPProxy: "a", HTTPSProxy: "b", NoProxy: "c"}}
 	got, platform, err := Cluster{
 		Infrastructure: i, Proxy: proxy, Namespace: "ns", Images: bundle.Images{"a": "b"}, TLS: tlsprofile.Settings{MinVersion: "VersionTLS12", CipherSuites: "X"},
 		Gates: map[string]bool{
@@ -65,8 +65,8 @@ func TestValuesAreWhatTheClusterSays(t *testing.T) {
 }
 
 func TestGatesOfOtherPlatformsMeanNothing(t *testing.T) {
-	for _, i := range []*openshift.Infrastructure{infrastructure(openshift.AWS), infrastructure(openshift.VSphere)} {
-		gates := map[string]bool{"VSphereMixedNodeEnv": i.Status.PlatformStatus.Type == openshift.AWS}
+	for _, i := range []*configv1.Infrastructure{infrastructure(configv1.AWSPlatformType), infrastructure(configv1.VSpherePlatformType)} {
+		gates := map[string]bool{"VSphereMixedNodeEnv": i.Status.PlatformStatus.Type == configv1.AWSPlatformType}
 		if v, _, err := (Cluster{Infrastructure: i, Gates: gates}).Values(); err != nil || v.AdditionalLabels != "" || v.Proxy != nil {
 			t.Error(v, err)
 		}
@@ -74,8 +74,8 @@ func TestGatesOfOtherPlatformsMeanNothing(t *testing.T) {
 }
 
 func TestAzureStackHubIsACloudOfAzure(t *testing.T) {
-	i := infrastructure(openshift.Azure)
-	i.Status.PlatformStatus.Azure = &openshift.AzurePlatformStatus{CloudName: openshift.AzureStackCloud}
+	i := infrastructure(configv1.AzurePlatformType)
+	i.Status.PlatformStatus.Azure = &configv1.AzurePlatformStatus{CloudName: configv1.AzureStackCloud}
 	if p, err := PlatformOf(i); err != nil || p != (Platform{"Azure", "AzureStackCloud"}) {
 		t.Error(p, err)
 	}

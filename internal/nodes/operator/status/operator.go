@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/controllers"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 // Reasons of conditions.
@@ -37,11 +37,11 @@ const (
 
 // OwnerCondition is what installers once said with who cares for nodes. It is
 // removed when that is settled.
-const OwnerCondition openshift.ConditionType = "CloudControllerOwner"
+const OwnerCondition configv1.ClusterStatusConditionType = "CloudControllerOwner"
 
 // warning is the condition that names what somebody has to see to: the others
 // report a failure only when it has lasted.
-const warning openshift.ConditionType = "CloudControllerManagerWarning"
+const warning configv1.ClusterStatusConditionType = "CloudControllerManagerWarning"
 
 // versionName is what the operator's version is called among the versions.
 const versionName = "operator"
@@ -58,19 +58,19 @@ func NewOperator(c client.Client, reader client.Reader, version string, recorder
 	return &Operator{
 		writer: Writer{
 			Client: c, Reader: reader, Owner: "ccm-operator", Now: time.Now, OwnsVersions: true,
-			Owns: []openshift.ConditionType{openshift.Available, openshift.Progressing, openshift.Degraded, openshift.Upgradeable, warning},
+			Owns: []configv1.ClusterStatusConditionType{configv1.OperatorAvailable, configv1.OperatorProgressing, configv1.OperatorDegraded, configv1.OperatorUpgradeable, warning},
 		},
 		events: recorder, version: version,
 	}
 }
 
 // Get returns the ClusterOperator, which it makes when there is none.
-func (o *Operator) Get(ctx context.Context) (*openshift.ClusterOperator, error) {
+func (o *Operator) Get(ctx context.Context) (*configv1.ClusterOperator, error) {
 	return o.writer.Get(ctx)
 }
 
-func (o *Operator) versions() []openshift.OperandVersion {
-	return []openshift.OperandVersion{{Name: versionName, Version: o.version}}
+func (o *Operator) versions() []configv1.OperandVersion {
+	return []configv1.OperandVersion{{Name: versionName, Version: o.version}}
 }
 
 // text returns the versions for messages.
@@ -78,17 +78,17 @@ func (o *Operator) text() string { return versionName + ": " + o.version }
 
 // Available says that all is done. Related are the objects that belong to the
 // operator.
-func (o *Operator) Available(ctx context.Context, related []openshift.ObjectReference) error {
+func (o *Operator) Available(ctx context.Context, related []configv1.ObjectReference) error {
 	is, err := o.Get(ctx)
 	if err != nil {
 		return err
 	}
 	err = o.writer.Apply(ctx, is, Change{
-		Conditions: []openshift.ClusterOperatorCondition{
-			condition(openshift.Available, true, ReasonAsExpected, "Cluster Cloud Controller Manager Operator is available at "+o.version),
-			condition(openshift.Progressing, false, ReasonAsExpected, ""),
-			condition(openshift.Degraded, false, ReasonAsExpected, ""),
-			condition(openshift.Upgradeable, true, ReasonAsExpected, ""),
+		Conditions: []configv1.ClusterOperatorStatusCondition{
+			condition(configv1.OperatorAvailable, true, ReasonAsExpected, "Cluster Cloud Controller Manager Operator is available at "+o.version),
+			condition(configv1.OperatorProgressing, false, ReasonAsExpected, ""),
+			condition(configv1.OperatorDegraded, false, ReasonAsExpected, ""),
+			condition(configv1.OperatorUpgradeable, true, ReasonAsExpected, ""),
 		},
 		Versions: o.versions(),
 		Related:  related,
@@ -105,17 +105,17 @@ func (o *Operator) Available(ctx context.Context, related []openshift.ObjectRefe
 // Progressing says that something is on its way. Whether the operator is
 // available or degraded stays as it was.
 func (o *Operator) Progressing(ctx context.Context) error {
-	return o.writer.Change(ctx, func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition {
+	return o.writer.Change(ctx, func(is *configv1.ClusterOperator) []configv1.ClusterOperatorStatusCondition {
 		reason, message := ReasonAsExpected, ""
 		if !slices.Equal(is.Status.Versions, o.versions()) {
 			reason, message = ReasonSyncing, "Progressing towards "+o.text()
-			if old := find(is.Status.Conditions, openshift.Progressing); old == nil || old.Message != message {
+			if old := find(is.Status.Conditions, configv1.OperatorProgressing); old == nil || old.Message != message {
 				o.event(is, corev1.EventTypeNormal, eventUpgrade, message)
 			}
 		}
-		return []openshift.ClusterOperatorCondition{
-			condition(openshift.Progressing, true, reason, message),
-			condition(openshift.Upgradeable, true, ReasonAsExpected, ""),
+		return []configv1.ClusterOperatorStatusCondition{
+			condition(configv1.OperatorProgressing, true, reason, message),
+			condition(configv1.OperatorUpgradeable, true, ReasonAsExpected, ""),
 		}
 	})
 }
@@ -123,17 +123,17 @@ func (o *Operator) Progressing(ctx context.Context) error {
 // Degraded returns what goes wrong. Whether the operator is available or
 // progressing stays as it was.
 func (o *Operator) Degraded(ctx context.Context, cause error) error {
-	return o.writer.Change(ctx, func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition {
+	return o.writer.Change(ctx, func(is *configv1.ClusterOperator) []configv1.ClusterOperatorStatusCondition {
 		message := fmt.Sprintf("Failed to resync for %s because %v", o.text(), cause)
 		if !slices.Equal(is.Status.Versions, o.versions()) {
 			message = fmt.Sprintf("Failed when progressing towards %s because %v", o.text(), cause)
 		}
-		if old := find(is.Status.Conditions, openshift.Degraded); old == nil || old.Message != message {
+		if old := find(is.Status.Conditions, configv1.OperatorDegraded); old == nil || old.Message != message {
 			o.event(is, corev1.EventTypeWarning, eventDegraded, message)
 		}
-		return []openshift.ClusterOperatorCondition{
-			condition(openshift.Degraded, true, ReasonFailed, message),
-			condition(openshift.Upgradeable, false, ReasonAsExpected, ""),
+		return []configv1.ClusterOperatorStatusCondition{
+			condition(configv1.OperatorDegraded, true, ReasonFailed, message),
+			condition(configv1.OperatorUpgradeable, false, ReasonAsExpected, ""),
 		}
 	})
 }
@@ -141,33 +141,33 @@ func (o *Operator) Degraded(ctx context.Context, cause error) error {
 // Warn names what is wrong and has not lasted yet, or has not failed. An empty
 // message is that nothing is.
 func (o *Operator) Warn(ctx context.Context, reason, message string) error {
-	return o.writer.Change(ctx, func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition {
+	return o.writer.Change(ctx, func(is *configv1.ClusterOperator) []configv1.ClusterOperatorStatusCondition {
 		if message != "" {
-			return []openshift.ClusterOperatorCondition{condition(warning, true, reason, message)}
+			return []configv1.ClusterOperatorStatusCondition{condition(warning, true, reason, message)}
 		}
 		if find(is.Status.Conditions, warning) == nil {
 			return nil
 		}
-		return []openshift.ClusterOperatorCondition{condition(warning, false, ReasonAsExpected, "")}
+		return []configv1.ClusterOperatorStatusCondition{condition(warning, false, ReasonAsExpected, "")}
 	})
 }
 
-func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message string) {
+func (o *Operator) event(about *configv1.ClusterOperator, kind, reason, message string) {
 	o.events.Emit(about, nil, kind, reason, "Sync", message)
 }
 
 // Provisioning reports whether what the operator needs is in place: all of its
 // sync controllers say so. The error is that one of them is degraded; waiting
 // says, where nothing is wrong yet, what has not been said.
-func Provisioning(o *openshift.ClusterOperator) (waiting string, err error) {
+func Provisioning(o *configv1.ClusterOperator) (waiting string, err error) {
 	var failed, missing []string
 	for _, s := range []Sync{CloudConfig, TrustedCA} {
-		if c := find(o.Status.Conditions, s.condition("Degraded")); c != nil && c.Status == corev1.ConditionTrue {
+		if c := find(o.Status.Conditions, s.condition("Degraded")); c != nil && c.Status == configv1.ConditionTrue {
 			failed = append(failed, fmt.Sprintf("failed to apply resources because %s condition is set to True: %s", c.Type, c.Message))
 		}
 		if c := find(o.Status.Conditions, s.condition("Available")); c == nil {
 			missing = append(missing, fmt.Sprintf("condition %s is missing", s.condition("Available")))
-		} else if c.Status != corev1.ConditionTrue {
+		} else if c.Status != configv1.ConditionTrue {
 			missing = append(missing, fmt.Sprintf("condition %s is %s: %s", s.condition("Available"), c.Status, c.Message))
 		}
 	}
@@ -196,8 +196,8 @@ var (
 
 // condition returns the name of a condition: Available, Degraded, or Warning, which names
 // the cause, since the messages of the other two are fixed.
-func (s Sync) condition(name string) openshift.ConditionType {
-	return openshift.ConditionType(s.prefix + name)
+func (s Sync) condition(name string) configv1.ClusterStatusConditionType {
+	return configv1.ClusterStatusConditionType(s.prefix + name)
 }
 
 // SyncWriter writes the conditions of a sync controller. It never writes the
@@ -211,12 +211,12 @@ type SyncWriter struct {
 func NewSync(s Sync, c client.Client, reader client.Reader) *SyncWriter {
 	return &SyncWriter{s, Writer{
 		Client: c, Reader: reader, Owner: "ccm-config-sync-" + s.prefix, Now: time.Now,
-		Owns: []openshift.ConditionType{s.condition("Available"), s.condition("Degraded"), s.condition("Warning")},
+		Owns: []configv1.ClusterStatusConditionType{s.condition("Available"), s.condition("Degraded"), s.condition("Warning")},
 	}}
 }
 
 // Said reports whether a ClusterOperator has what the controller says.
-func (w *SyncWriter) Said(o *openshift.ClusterOperator) bool {
+func (w *SyncWriter) Said(o *configv1.ClusterOperator) bool {
 	return find(o.Status.Conditions, w.sync.condition("Available")) != nil && find(o.Status.Conditions, w.sync.condition("Degraded")) != nil
 }
 
@@ -248,6 +248,6 @@ func (w *SyncWriter) Degraded(ctx context.Context, cause error) error {
 		condition(w.sync.condition("Warning"), true, ReasonFailed, cause.Error()))
 }
 
-func (w *SyncWriter) apply(ctx context.Context, conditions ...openshift.ClusterOperatorCondition) error {
-	return w.writer.Change(ctx, func(*openshift.ClusterOperator) []openshift.ClusterOperatorCondition { return conditions })
+func (w *SyncWriter) apply(ctx context.Context, conditions ...configv1.ClusterOperatorStatusCondition) error {
+	return w.writer.Change(ctx, func(*configv1.ClusterOperator) []configv1.ClusterOperatorStatusCondition { return conditions })
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/controllers"
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/test/cluster"
 	crds "github.com/outrigger/outrigger/test/openshift"
 )
@@ -39,7 +39,7 @@ func TestStatus(t *testing.T) {
 	crds.Install(t, c)
 	scheme := runtime.NewScheme()
 	_ = corev1.AddToScheme(scheme)
-	_ = openshift.AddToScheme(scheme)
+	_ = configv1.Install(scheme)
 	api := c.RESTConfig()
 	api.QPS = -1
 	k, err := client.New(api, client.Options{Scheme: scheme})
@@ -57,7 +57,7 @@ func TestStatus(t *testing.T) {
 		"what others wrote, also with an update, is taken on": takeOver,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := k.DeleteAllOf(t.Context(), &openshift.ClusterOperator{}); err != nil {
+			if err := k.DeleteAllOf(t.Context(), &configv1.ClusterOperator{}); err != nil {
 				t.Fatal(err)
 			}
 			f(t, &world{k, time.Unix(1e9, 0), events.NewFakeRecorder(100)})
@@ -71,9 +71,9 @@ func (w *world) operator(version string) *Operator {
 	return o
 }
 
-func (w *world) get(t *testing.T) *openshift.ClusterOperator {
+func (w *world) get(t *testing.T) *configv1.ClusterOperator {
 	t.Helper()
-	var o openshift.ClusterOperator
+	var o configv1.ClusterOperator
 	must(t, w.client.Get(t.Context(), types.NamespacedName{Name: Name}, &o))
 	return &o
 }
@@ -87,31 +87,31 @@ func must(t *testing.T, err error) {
 
 // want compares the conditions, as type=status/reason/message, and the
 // versions.
-func (w *world) want(t *testing.T, version string, want map[openshift.ConditionType]string) {
+func (w *world) want(t *testing.T, version string, want map[configv1.ClusterStatusConditionType]string) {
 	t.Helper()
 	o := w.get(t)
-	got := map[openshift.ConditionType]string{}
+	got := map[configv1.ClusterStatusConditionType]string{}
 	for _, c := range o.Status.Conditions {
 		got[c.Type] = string(c.Status) + "/" + c.Reason + "/" + c.Message
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	var versions []openshift.OperandVersion
+	var versions []configv1.OperandVersion
 	if version != "" {
-		versions = []openshift.OperandVersion{{Name: "operator", Version: version}}
+		versions = []configv1.OperandVersion{{Name: "operator", Version: version}}
 	}
 	if d := cmp.Diff(versions, o.Status.Versions); d != "" {
 		t.Errorf("versions: -want +got:\n%s", d)
 	}
 }
 
-func (w *world) since(t *testing.T, of openshift.ConditionType) int64 {
+func (w *world) since(t *testing.T, of configv1.ClusterStatusConditionType) int64 {
 	t.Helper()
 	return find(w.get(t).Status.Conditions, of).LastTransitionTime.Unix()
 }
 
-var available = map[openshift.ConditionType]string{
+var available = map[configv1.ClusterStatusConditionType]string{
 	"Available":   "True/AsExpected/Cluster Cloud Controller Manager Operator is available at 2",
 	"Progressing": "False/AsExpected/", "Degraded": "False/AsExpected/", "Upgradeable": "True/AsExpected/",
 }
@@ -127,10 +127,10 @@ func created(t *testing.T, w *world) {
 }
 
 func ownerRemoved(t *testing.T, w *world) {
-	for _, s := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
+	for _, s := range []configv1.ConditionStatus{configv1.ConditionTrue, configv1.ConditionFalse} {
 		o, err := w.operator("2").Get(t.Context())
 		must(t, err)
-		o.Status.Conditions = append([]openshift.ClusterOperatorCondition{
+		o.Status.Conditions = append([]configv1.ClusterOperatorStatusCondition{
 			{Type: OwnerCondition, Status: s, LastTransitionTime: metav1.NewTime(w.now)},
 			{Type: "Foreign", Status: s, LastTransitionTime: metav1.NewTime(w.now)},
 		}, o.Status.Conditions...)
@@ -155,26 +155,26 @@ func messages(t *testing.T, w *world) {
 	start := w.now.Unix()
 	o := w.operator("2")
 	must(t, o.Progressing(t.Context()))
-	w.want(t, "", map[openshift.ConditionType]string{"Progressing": "True/SyncingResources/Progressing towards operator: 2", "Upgradeable": "True/AsExpected/"})
+	w.want(t, "", map[configv1.ClusterStatusConditionType]string{"Progressing": "True/SyncingResources/Progressing towards operator: 2", "Upgradeable": "True/AsExpected/"})
 	w.now = w.now.Add(time.Minute)
 	must(t, o.Degraded(t.Context(), errors.New("boom")))
-	w.want(t, "", map[openshift.ConditionType]string{
+	w.want(t, "", map[configv1.ClusterStatusConditionType]string{
 		"Progressing": "True/SyncingResources/Progressing towards operator: 2", "Upgradeable": "False/AsExpected/",
 		"Degraded": "True/SyncingFailed/Failed when progressing towards operator: 2 because boom",
 	})
 	w.now = w.now.Add(time.Minute)
-	must(t, o.Available(t.Context(), []openshift.ObjectReference{{Resource: "namespaces", Name: "x"}}))
+	must(t, o.Available(t.Context(), []configv1.ObjectReference{{Resource: "namespaces", Name: "x"}}))
 	w.want(t, "2", available)
 	if got := w.get(t).Status.RelatedObjects; len(got) != 1 || got[0].Name != "x" {
 		t.Errorf("related: %v", got)
 	}
 	must(t, o.Progressing(t.Context()))
 	must(t, o.Degraded(t.Context(), errors.New("boom")))
-	w.want(t, "2", map[openshift.ConditionType]string{
+	w.want(t, "2", map[configv1.ClusterStatusConditionType]string{
 		"Available":   available["Available"],
 		"Progressing": "True/AsExpected/", "Degraded": "True/SyncingFailed/Failed to resync for operator: 2 because boom", "Upgradeable": "False/AsExpected/",
 	})
-	for of, want := range map[openshift.ConditionType]int64{"Available": 120, "Progressing": 120, "Degraded": 120, "Upgradeable": 120} {
+	for of, want := range map[configv1.ClusterStatusConditionType]int64{"Available": 120, "Progressing": 120, "Degraded": 120, "Upgradeable": 120} {
 		if got := w.since(t, of) - start; got != want {
 			t.Errorf("%s is so since %d s; want %d", of, got, want)
 		}
@@ -253,7 +253,7 @@ func twoWriters(t *testing.T, w *world) {
 	must(t, o.Available(t.Context(), nil))
 	must(t, sync1.Available(t.Context(), ""))
 	const config, ca = "/AsExpected/Cloud Config Controller works as expected", "/AsExpected/Trusted CA Bundle Controller works as expected"
-	want := map[openshift.ConditionType]string{
+	want := map[configv1.ClusterStatusConditionType]string{
 		"CloudConfigControllerAvailable": "True" + config, "CloudConfigControllerDegraded": "False" + config, "CloudConfigControllerWarning": "False/AsExpected/",
 		"TrustedCABundleControllerControllerAvailable": "True" + ca, "TrustedCABundleControllerControllerDegraded": "False" + ca,
 		"TrustedCABundleControllerControllerWarning": "True/InputIncomplete/9",
@@ -267,7 +267,7 @@ func twoWriters(t *testing.T, w *world) {
 func noWrite(t *testing.T, w *world) {
 	o, s := w.operator("2"), NewSync(CloudConfig, w.client, w.client)
 	for what, f := range map[string]func() error{
-		"available":        func() error { return o.Available(t.Context(), []openshift.ObjectReference{{Resource: "r", Name: "n"}}) },
+		"available":        func() error { return o.Available(t.Context(), []configv1.ObjectReference{{Resource: "r", Name: "n"}}) },
 		"progressing":      func() error { return o.Progressing(t.Context()) },
 		"degraded":         func() error { return o.Degraded(t.Context(), errors.New("x")) },
 		"sync available":   func() error { return s.Available(t.Context(), "x") },
@@ -308,7 +308,7 @@ func provisioning(t *testing.T, w *world) {
 func takeOver(t *testing.T, w *world) {
 	o, err := w.operator("2").Get(t.Context())
 	must(t, err)
-	o.Status.Versions = []openshift.OperandVersion{{Name: "operator", Version: "1"}}
+	o.Status.Versions = []configv1.OperandVersion{{Name: "operator", Version: "1"}}
 	for k, v := range available {
 		c := condition(k, strings.HasPrefix(v, "False"), "Old", "old")
 		c.LastTransitionTime = metav1.NewTime(w.now)

@@ -12,15 +12,13 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	configv1 "github.com/openshift/api/config/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 // Name is that of the ClusterOperator.
@@ -35,7 +33,7 @@ type Writer struct {
 	// Owner is under what name the API server notes who has applied what. Owns
 	// are the conditions that are applied under it.
 	Owner string
-	Owns  []openshift.ConditionType
+	Owns  []configv1.ClusterStatusConditionType
 	// OwnsVersions says whether versions and relatedObjects are this owner's
 	// too.
 	OwnsVersions bool
@@ -45,20 +43,20 @@ type Writer struct {
 // Change is what is to be different. What it does not name stays.
 type Change struct {
 	// Conditions have no time: that is when their status became another.
-	Conditions []openshift.ClusterOperatorCondition
+	Conditions []configv1.ClusterOperatorStatusCondition
 	// Versions and Related are left alone when nil.
-	Versions []openshift.OperandVersion
-	Related  []openshift.ObjectReference
+	Versions []configv1.OperandVersion
+	Related  []configv1.ObjectReference
 }
 
 // Get returns the ClusterOperator, which it makes when there is none.
-func (w *Writer) Get(ctx context.Context) (*openshift.ClusterOperator, error) {
-	var o openshift.ClusterOperator
+func (w *Writer) Get(ctx context.Context) (*configv1.ClusterOperator, error) {
+	var o configv1.ClusterOperator
 	err := w.Reader.Get(ctx, types.NamespacedName{Name: Name}, &o)
 	if !apierrors.IsNotFound(err) {
 		return &o, wrap("read", err)
 	}
-	o = openshift.ClusterOperator{ObjectMeta: metav1.ObjectMeta{Name: Name}}
+	o = configv1.ClusterOperator{ObjectMeta: metav1.ObjectMeta{Name: Name}}
 	err = w.Client.Create(ctx, &o, client.FieldOwner(w.Owner))
 	if apierrors.IsAlreadyExists(err) { // another process created it first
 		err = w.Reader.Get(ctx, types.NamespacedName{Name: Name}, &o)
@@ -74,7 +72,7 @@ func wrap(what string, err error) error {
 }
 
 // Change applies the conditions that choose returns for the ClusterOperator as it is.
-func (w *Writer) Change(ctx context.Context, choose func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition) error {
+func (w *Writer) Change(ctx context.Context, choose func(is *configv1.ClusterOperator) []configv1.ClusterOperatorStatusCondition) error {
 	is, err := w.Get(ctx)
 	if err != nil {
 		return err
@@ -84,7 +82,7 @@ func (w *Writer) Change(ctx context.Context, choose func(is *openshift.ClusterOp
 
 // Apply makes the ClusterOperator, which was just read, be as the change says. Nothing is
 // written when it is.
-func (w *Writer) Apply(ctx context.Context, o *openshift.ClusterOperator, c Change) error {
+func (w *Writer) Apply(ctx context.Context, o *configv1.ClusterOperator, c Change) error {
 	wanted, changed := w.merge(o.Status, c)
 	if !changed {
 		return nil
@@ -94,13 +92,13 @@ func (w *Writer) Apply(ctx context.Context, o *openshift.ClusterOperator, c Chan
 		return err
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": Name}, "status": status}}
-	u.SetGroupVersionKind(openshift.GroupVersion.WithKind("ClusterOperator"))
+	u.SetGroupVersionKind(configv1.GroupVersion.WithKind("ClusterOperator"))
 	return wrap("write the status of", w.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(w.Owner), client.ForceOwnership))
 }
 
 // statusOf returns what is applied. Empty texts are in it, too: left out, they
 // would stay what somebody else has written.
-func statusOf(s openshift.ClusterOperatorStatus) (map[string]any, error) {
+func statusOf(s configv1.ClusterOperatorStatus) (map[string]any, error) {
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
 	if err != nil {
 		return nil, err
@@ -113,13 +111,14 @@ func statusOf(s openshift.ClusterOperatorStatus) (map[string]any, error) {
 		}
 	}
 	u["conditions"] = conditions
+	delete(u, "extension") // is nobody's
 	return u, nil
 }
 
 // merge returns all that this owner applies, since what is left out of it would
 // be removed, and whether anything of it is new.
-func (w *Writer) merge(is openshift.ClusterOperatorStatus, c Change) (openshift.ClusterOperatorStatus, bool) {
-	var s openshift.ClusterOperatorStatus
+func (w *Writer) merge(is configv1.ClusterOperatorStatus, c Change) (configv1.ClusterOperatorStatus, bool) {
+	var s configv1.ClusterOperatorStatus
 	changed := false
 	for _, t := range w.Owns {
 		old, new := find(is.Conditions, t), find(c.Conditions, t)
@@ -150,8 +149,8 @@ func (w *Writer) merge(is openshift.ClusterOperatorStatus, c Change) (openshift.
 }
 
 // Drop removes a condition that nobody writes any more, whoever wrote it.
-func (w *Writer) Drop(ctx context.Context, o *openshift.ClusterOperator, t openshift.ConditionType) error {
-	at := slices.IndexFunc(o.Status.Conditions, func(c openshift.ClusterOperatorCondition) bool { return c.Type == t })
+func (w *Writer) Drop(ctx context.Context, o *configv1.ClusterOperator, t configv1.ClusterStatusConditionType) error {
+	at := slices.IndexFunc(o.Status.Conditions, func(c configv1.ClusterOperatorStatusCondition) bool { return c.Type == t })
 	if at < 0 {
 		return nil
 	}
@@ -167,18 +166,18 @@ func (w *Writer) Drop(ctx context.Context, o *openshift.ClusterOperator, t opens
 	return wrap("write the status of", w.Client.Status().Patch(ctx, o.DeepCopy(), client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(w.Owner)))
 }
 
-func find(conditions []openshift.ClusterOperatorCondition, t openshift.ConditionType) *openshift.ClusterOperatorCondition {
-	at := slices.IndexFunc(conditions, func(c openshift.ClusterOperatorCondition) bool { return c.Type == t })
+func find(conditions []configv1.ClusterOperatorStatusCondition, t configv1.ClusterStatusConditionType) *configv1.ClusterOperatorStatusCondition {
+	at := slices.IndexFunc(conditions, func(c configv1.ClusterOperatorStatusCondition) bool { return c.Type == t })
 	if at < 0 {
 		return nil
 	}
 	return &conditions[at]
 }
 
-func condition(t openshift.ConditionType, status bool, reason, message string) openshift.ClusterOperatorCondition {
-	c := openshift.ClusterOperatorCondition{Type: t, Status: corev1.ConditionFalse, Reason: reason, Message: message}
+func condition(t configv1.ClusterStatusConditionType, status bool, reason, message string) configv1.ClusterOperatorStatusCondition {
+	c := configv1.ClusterOperatorStatusCondition{Type: t, Status: configv1.ConditionFalse, Reason: reason, Message: message}
 	if status {
-		c.Status = corev1.ConditionTrue
+		c.Status = configv1.ConditionTrue
 	}
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	configv1 "github.com/openshift/api/config/v1"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
@@ -46,22 +47,25 @@ func FromFlags(minVersion, cipherSuites string) (Settings, error) {
 // FromAPIServer returns the settings of the cluster's profile if all components have
 // to follow it, else those of the profile Intermediate. a is nil for a cluster without
 // one.
-func FromAPIServer(a *openshift.APIServer) (Settings, error) {
-	if a == nil || a.Spec.TLSAdherence == openshift.TLSAdherenceNoOpinion || a.Spec.TLSAdherence == openshift.TLSAdherenceLegacy {
-		return profiles[openshift.TLSProfileIntermediate], nil
+func FromAPIServer(a *configv1.APIServer) (Settings, error) {
+	intermediate := configv1.TLSProfiles[configv1.TLSProfileIntermediateType]
+	if a == nil || a.Spec.TLSAdherence == configv1.TLSAdherencePolicyNoOpinion || a.Spec.TLSAdherence == configv1.TLSAdherencePolicyLegacyAdheringComponentsOnly {
+		return ofProfile(intermediate)
 	}
 	p := a.Spec.TLSSecurityProfile
 	switch {
 	case p == nil || p.Type == "":
-		return profiles[openshift.TLSProfileIntermediate], nil
-	case p.Type == openshift.TLSProfileCustom:
-		return custom(p.Custom)
+		return ofProfile(intermediate)
+	case p.Type == configv1.TLSProfileCustomType && p.Custom == nil:
+		return Settings{}, fmt.Errorf("%s: missing", custom)
+	case p.Type == configv1.TLSProfileCustomType:
+		return ofProfile(&p.Custom.TLSProfileSpec)
 	}
-	s, known := profiles[p.Type]
+	s, known := configv1.TLSProfiles[p.Type]
 	if !known {
-		return s, fmt.Errorf("apiserver %s: spec.tlsSecurityProfile.type %q is not known", openshift.ClusterName, p.Type)
+		return Settings{}, fmt.Errorf("apiserver %s: spec.tlsSecurityProfile.type %q is not known", openshift.ClusterName, p.Type)
 	}
-	return s, nil
+	return ofProfile(s)
 }
 
 // Or returns the settings, with those that are empty from others.
@@ -86,38 +90,15 @@ func (s Settings) Apply(c *tls.Config) {
 	}
 }
 
-// The profiles are Mozilla's, version 5.0, as OpenShift has them
-// (https://wiki.mozilla.org/Security/Server_Side_TLS), less the ciphers that Go
-// does not have.
-var profiles = map[openshift.TLSProfileType]Settings{
-	openshift.TLSProfileModern:       {MinVersion: "VersionTLS13"},
-	openshift.TLSProfileIntermediate: {"VersionTLS12", strings.Join(intermediate, ",")},
-	openshift.TLSProfileOld:          {"VersionTLS10", strings.Join(slices.Concat(intermediate, older), ",")},
-}
+// custom is where the one profile is that can be wrong.
+const custom = "apiserver " + openshift.ClusterName + ": spec.tlsSecurityProfile.custom"
 
-var intermediate = []string{
-	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-	"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-	"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-}
-
-var older = []string{
-	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
-	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-	"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-	"TLS_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_256_GCM_SHA384", "TLS_RSA_WITH_AES_128_CBC_SHA256",
-	"TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_AES_256_CBC_SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
-}
-
-// custom ignores ciphers that Go does not have, as the API server does; that none
+// ofProfile ignores ciphers that Go does not have, as the API server does; that none
 // is left is an error.
-func custom(p *openshift.CustomTLSProfile) (Settings, error) {
-	const at = "apiserver " + openshift.ClusterName + ": spec.tlsSecurityProfile.custom"
-	if p == nil {
-		return Settings{}, fmt.Errorf("%s: missing", at)
-	}
-	if _, err := cliflag.TLSVersion(p.MinTLSVersion); err != nil {
-		return Settings{}, fmt.Errorf("%s.minTLSVersion: %w", at, err)
+func ofProfile(p *configv1.TLSProfileSpec) (Settings, error) {
+	version := string(p.MinTLSVersion)
+	if _, err := cliflag.TLSVersion(version); err != nil {
+		return Settings{}, fmt.Errorf("%s.minTLSVersion: %w", custom, err)
 	}
 	known := cliflag.TLSCipherPossibleValues()
 	var names []string
@@ -126,10 +107,10 @@ func custom(p *openshift.CustomTLSProfile) (Settings, error) {
 			names = append(names, name)
 		}
 	}
-	if len(names) == 0 && p.MinTLSVersion != "VersionTLS13" {
-		return Settings{}, fmt.Errorf("%s.ciphers: none of %q is one that can be served with %s", at, p.Ciphers, p.MinTLSVersion)
+	if len(names) == 0 && p.MinTLSVersion != configv1.VersionTLS13 {
+		return Settings{}, fmt.Errorf("%s.ciphers: none of %q is one that can be served with %s", custom, p.Ciphers, version)
 	}
-	return Settings{p.MinTLSVersion, strings.Join(names, ",")}.without13(), nil
+	return Settings{version, strings.Join(names, ",")}.without13(), nil
 }
 
 // iana returns IANA's name of a cipher with an OpenSSL name such as

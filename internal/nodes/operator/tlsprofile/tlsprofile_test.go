@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	cliflag "k8s.io/component-base/cli/flag"
-
-	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
 func TestFlags(t *testing.T) {
@@ -30,39 +29,53 @@ func TestFlags(t *testing.T) {
 }
 
 func TestAPIServer(t *testing.T) {
-	with := func(adherence openshift.TLSAdherence, p *openshift.TLSSecurityProfile) *openshift.APIServer {
-		return &openshift.APIServer{Spec: openshift.APIServerSpec{TLSAdherence: adherence, TLSSecurityProfile: p}}
+	with := func(adherence configv1.TLSAdherencePolicy, p *configv1.TLSSecurityProfile) *configv1.APIServer {
+		return &configv1.APIServer{Spec: configv1.APIServerSpec{TLSAdherence: adherence, TLSSecurityProfile: p}}
 	}
-	modern := &openshift.TLSSecurityProfile{Type: openshift.TLSProfileModern}
-	custom := func(version string, ciphers ...string) *openshift.TLSSecurityProfile {
-		return &openshift.TLSSecurityProfile{Type: openshift.TLSProfileCustom, Custom: &openshift.CustomTLSProfile{MinTLSVersion: version, Ciphers: ciphers}}
+	modern := &configv1.TLSSecurityProfile{Type: configv1.TLSProfileModernType}
+	custom := func(version configv1.TLSProtocolVersion, ciphers ...string) *configv1.TLSSecurityProfile {
+		return &configv1.TLSSecurityProfile{Type: configv1.TLSProfileCustomType, Custom: &configv1.CustomTLSProfile{
+			TLSProfileSpec: configv1.TLSProfileSpec{MinTLSVersion: version, Ciphers: ciphers},
+		}}
 	}
-	intermediate := profiles[openshift.TLSProfileIntermediate]
+	// Those of OpenShift's own operator, with the ciphers that Go has.
+	ciphers := []string{
+		"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+		"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+	}
+	intermediate := Settings{"VersionTLS12", strings.Join(ciphers, ",")}
+	old := Settings{"VersionTLS10", strings.Join(append(ciphers,
+		"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+		"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+		"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+		"TLS_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_256_GCM_SHA384", "TLS_RSA_WITH_AES_128_CBC_SHA256",
+		"TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_AES_256_CBC_SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"), ",")}
 	for name, c := range map[string]struct {
-		a    *openshift.APIServer
+		a    *configv1.APIServer
 		want Settings
 	}{
 		"none":           {nil, intermediate},
 		"no opinion":     {with("", modern), intermediate},
-		"legacy":         {with(openshift.TLSAdherenceLegacy, modern), intermediate},
-		"strict":         {with(openshift.TLSAdherenceStrict, modern), Settings{MinVersion: "VersionTLS13"}},
+		"legacy":         {with(configv1.TLSAdherencePolicyLegacyAdheringComponentsOnly, modern), intermediate},
+		"strict":         {with(configv1.TLSAdherencePolicyStrictAllComponents, modern), Settings{MinVersion: "VersionTLS13"}},
 		"a later value":  {with("Another", modern), Settings{MinVersion: "VersionTLS13"}},
-		"strict, none":   {with(openshift.TLSAdherenceStrict, nil), intermediate},
-		"old":            {with(openshift.TLSAdherenceStrict, &openshift.TLSSecurityProfile{Type: openshift.TLSProfileOld}), profiles[openshift.TLSProfileOld]},
-		"custom":         {with(openshift.TLSAdherenceStrict, custom("VersionTLS11", "ECDHE-RSA-AES128-SHA", "DHE-RSA-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256")), Settings{"VersionTLS11", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"}},
-		"custom TLS 1.3": {with(openshift.TLSAdherenceStrict, custom("VersionTLS13", "TLS_AES_128_GCM_SHA256")), Settings{MinVersion: "VersionTLS13"}},
+		"strict, none":   {with(configv1.TLSAdherencePolicyStrictAllComponents, nil), intermediate},
+		"old":            {with(configv1.TLSAdherencePolicyStrictAllComponents, &configv1.TLSSecurityProfile{Type: configv1.TLSProfileOldType}), old},
+		"custom":         {with(configv1.TLSAdherencePolicyStrictAllComponents, custom("VersionTLS11", "ECDHE-RSA-AES128-SHA", "DHE-RSA-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256")), Settings{"VersionTLS11", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"}},
+		"custom TLS 1.3": {with(configv1.TLSAdherencePolicyStrictAllComponents, custom("VersionTLS13", "TLS_AES_128_GCM_SHA256")), Settings{MinVersion: "VersionTLS13"}},
 	} {
 		if got, err := FromAPIServer(c.a); err != nil || got != c.want {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, err, c.want)
 		}
 	}
-	for want, bad := range map[string]*openshift.TLSSecurityProfile{
-		"custom: missing":       {Type: openshift.TLSProfileCustom},
+	for want, bad := range map[string]*configv1.TLSSecurityProfile{
+		"custom: missing":       {Type: configv1.TLSProfileCustomType},
 		"custom.minTLSVersion":  custom("VersionTLS9"),
 		"custom.ciphers: none":  custom("VersionTLS12", "DHE-RSA-AES128-GCM-SHA256"),
 		`type "X" is not known`: {Type: "X"},
 	} {
-		if got, err := FromAPIServer(with(openshift.TLSAdherenceStrict, bad)); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := FromAPIServer(with(configv1.TLSAdherencePolicyStrictAllComponents, bad)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v, %v; want %q", got, err, want)
 		}
 	}
@@ -70,8 +83,12 @@ func TestAPIServer(t *testing.T) {
 
 // TestProfilesAreKnown: a program refuses to start with a cipher that it does not know.
 func TestProfilesAreKnown(t *testing.T) {
-	for name, s := range profiles {
-		if _, err := FromFlags(s.MinVersion, s.CipherSuites); err != nil {
+	for name, p := range configv1.TLSProfiles {
+		s, err := ofProfile(p)
+		if err == nil {
+			_, err = FromFlags(s.MinVersion, s.CipherSuites)
+		}
+		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	nodeutil "k8s.io/component-helpers/node/util"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -173,11 +173,8 @@ func (w *Watchdog) writeCondition(ctx context.Context, n *corev1.Node, cause Cau
 }
 
 func conditionOf(n *corev1.Node) *corev1.NodeCondition {
-	at := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == Condition })
-	if at < 0 {
-		return nil
-	}
-	return &n.Status.Conditions[at]
+	_, c := nodeutil.GetNodeCondition(&n.Status, Condition)
+	return c
 }
 
 // uninitialized is the only metric: a Node that is initialized, gone or still in
