@@ -266,11 +266,8 @@ func (r *runner) takeOver(ctx context.Context) (err error) {
 	if err := r.publish(r.record.Ports); err != nil {
 		fmt.Fprintln(log.Stream("stderr"), "outrigger:", err) // its container runs on
 	}
-	r.container = r.pod.Container(r.record.ContainerID, r.record.TTY)
-	r.streams = podclient.IO{Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
-	if r.req.Pod != nil {
-		r.takeOverPlayed()
-	}
-	code, err := r.watchAll(ctx)
+	r.streams = podclient.IO{Stdin: strings.NewReader(""), Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
+	r.findContainers()
+	code, err := r.watch()
 	return errors.Join(err, r.tearDown(code, err))
 }
