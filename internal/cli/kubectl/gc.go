@@ -17,40 +17,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
-	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/provider"
 )
 
 func (a *App) gcCommand() *cobra.Command {
-	var output string
 	var dry bool
 	older := stuckAfter
-	cmd := &cobra.Command{
+	cmd := a.shows(&cobra.Command{
 		Use: "gc --dry-run", Short: "Show what pods have left behind", Args: cobra.NoArgs,
 		Long: `Show what pods have left behind: PeerPods whose removal hangs, whose pod or node
 is gone, and, where the provider can be loaded on this machine, instances in the
 cloud that no PeerPod claims. Nothing is removed: peerpod-ctrl does that, so what
 is shown for long is a sign that it does not run or that the cloud refuses.
 Without -n all namespaces are looked at.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if !dry {
 				return errors.New("gc removes nothing itself, peerpod-ctrl does: say --dry-run to see what is left")
 			}
-			c, _, err := a.connect()
-			if err != nil {
-				return err
-			}
-			report, err := a.leftovers(cmd.Context(), c, older)
-			if err != nil {
-				return err
-			}
-			return a.print(output, report, report.print)
+			return nil
 		},
-	}
+	}, func(ctx context.Context, c *cluster, _ string, _ []string) (printer, error) {
+		return a.leftovers(ctx, c, older)
+	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show; the one way there is")
 	cmd.Flags().DurationVar(&older, "older-than", older, "leave out what is younger: it may be on its way")
-	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 
