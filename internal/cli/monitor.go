@@ -241,11 +241,11 @@ func (a *App) resume(ctx context.Context, id string) error {
 	}
 	signals, stop := catchSignals()
 	defer stop()
-	var req runRequest
-	if err := json.Unmarshal(p.Request, &req); err != nil {
-		return fmt.Errorf("record of pod %s: %w", p.Name, err)
+	req, err := requestOf(p)
+	if err != nil {
+		return err
 	}
-	r := &runner{app: a, node: n, record: p, progress: silent{}, client: podclient.New(p.Socket), signals: signals, req: &req}
+	r := &runner{app: a, node: n, record: p, progress: silent{}, client: podclient.New(p.Socket), signals: signals, req: req}
 	return r.takeOver(ctx)
 }
 

@@ -63,6 +63,15 @@ type runRequest struct {
 	Pod *manifest.Pod `json:",omitempty"`
 }
 
+// requestOf returns what a pod was asked for with.
+func requestOf(p *record.Pod) (*runRequest, error) {
+	req := &runRequest{}
+	if err := json.Unmarshal(p.Request, req); err != nil {
+		return nil, fmt.Errorf("record of pod %s: %w", p.Name, err)
+	}
+	return req, nil
+}
+
 // vmSize returns the VM's processors and memory; 0 for the provider's default.
 func (q *runRequest) vmSize() (vcpus, memoryMiB int) {
 	if q.MemoryBytes > 0 {

@@ -75,7 +75,7 @@ var uses = map[string]use{
 	"peerpod-ctrl: delete peerpods.confidential":         {ctrlAPI, "a.writer.Delete(", "PeerPods whose pod is gone, doubles"},
 	"peerpod-ctrl: patch peerpods/status.confidential":   {ctrlAPI, "a.writer.SubResource(", ""},
 	"peerpod-ctrl: create peerpods.confidential":         {ctrlPoolVM, "p.writer.Create(ctx, pp)", "VMs of pools"},
-	"peerpod-ctrl: get podvmpools.confidential":          {ctrlPool, "p.cached.Get(ctx, request.NamespacedName, pool)", ""},
+	"peerpod-ctrl: get podvmpools.confidential":          {ctrlPool, "p.read(ctx, request, pool)", ""},
 	"peerpod-ctrl: list podvmpools.confidential":         {controller, "&v1alpha1.PodVMPool{}, &handler", ""},
 	"peerpod-ctrl: watch podvmpools.confidential":        {controller, "&v1alpha1.PodVMPool{}, &handler", ""},
 	"peerpod-ctrl: patch podvmpools.confidential":        {ctrlPool, "p.writer.Patch(ctx, pool", "its finalizer"},

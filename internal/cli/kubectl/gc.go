@@ -185,11 +185,9 @@ func (a *App) listCloud(ctx context.Context, c *cluster, s *settings, name strin
 	}
 	id := s.get("CLUSTER_ID")
 	if id == "" {
-		var namespace object
-		if err := c.Get(ctx, core("", "namespaces", metav1.NamespaceSystem), &namespace); err != nil {
-			return nil, errors.Join(fmt.Errorf("read namespace %s, whose UID is the cluster's identity: %w", metav1.NamespaceSystem, err), cloud.close())
+		if id, err = claims.ClusterID(ctx, c.config); err != nil {
+			return nil, errors.Join(err, cloud.close())
 		}
-		id = string(namespace.Metadata.UID)
 	}
 	instances, err := cloud.instances(ctx, provider.TagValue(id))
 	return instances, errors.Join(err, cloud.close())
