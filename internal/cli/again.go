@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"syscall"
 	"time"
@@ -61,14 +60,14 @@ func againable(p *record.Pod) error {
 
 // startAgain runs a pod again, and prints its name.
 func (a *App) startAgain(ctx context.Context, p *record.Pod) error {
-	var req runRequest
-	if err := json.Unmarshal(p.Request, &req); err != nil {
-		return fmt.Errorf("record of pod %s: %w", p.Name, err)
+	req, err := requestOf(p)
+	if err != nil {
+		return err
 	}
 	if err := againable(p); err != nil {
 		return err
 	}
-	return a.startMonitor(ctx, &req, true)
+	return a.startMonitor(ctx, req, true)
 }
 
 func (a *App) attachCommand() *cobra.Command {
@@ -87,11 +86,7 @@ func (a *App) follow(ctx context.Context, name string) error {
 		return err
 	}
 	defer pod.Close()
-	if !p.Detached {
-		return fmt.Errorf("pod %s was not started with --detach: its output goes to the terminal of process %d", p.Name, p.Owner.PID)
-	}
-	n, err := a.node()
-	if err != nil {
+	if err := hasLog(p); err != nil {
 		return err
 	}
 	signals, stop := catchSignals()
@@ -109,12 +104,8 @@ func (a *App) follow(ctx context.Context, name string) error {
 		n, _ := code.(int)
 		ended <- outcome{n, err}
 	}()
-	err = containerlog.Print(ctx, n.Pods().LogPath(p.ID), a.Stdout, a.Stderr, containerlog.Options{Tail: 10, Follow: true, Ended: func() bool {
-		now, err := n.Pods().Find(p.ID)
-		return err != nil || !now.Live()
-	}})
-	if err != nil {
-		return fmt.Errorf("log of pod %s: %w", p.Name, err)
+	if err := a.printLog(ctx, p, containerlog.Options{Tail: 10, Follow: true}); err != nil {
+		return err
 	}
 	out := <-ended
 	if out.err != nil {

@@ -123,7 +123,10 @@ func (a *App) exec(ctx context.Context, f *execFlags, name string, command []str
 	if err != nil {
 		return commandError(fmt.Errorf("exec in pod %s: %w", p.Name, err))
 	}
-	s := &session{process: process, signal: process.Signal, term: term, signals: signals, grace: 10 * time.Second, progress: silent{}}
+	s := &session{
+		process: process, signal: process.Signal, stop: func() {}, term: term, signals: signals, grace: 10 * time.Second, progress: silent{},
+		ended: func(ctx context.Context) (int, error) { return await(ctx, process, process.Signal) },
+	}
 	code, err := s.run(ctx, a.streams(f.interactive, f.tty))
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/cli/containerlog"
+	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/redact"
 )
@@ -48,19 +49,38 @@ func (a *App) logs(ctx context.Context, name string, opts containerlog.Options) 
 	if err != nil {
 		return err
 	}
-	if !p.Detached {
-		return fmt.Errorf("pod %s was not started with --detach: its output goes to the terminal of process %d", p.Name, p.Owner.PID)
+	if err := hasLog(p); err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
+	if opts.Follow {
+		a.reviveOwn(ctx, n)
+	}
+	if err := a.printLog(ctx, p, opts); !errors.Is(err, unix.EPIPE) {
+		return err
+	}
+	return nil
+}
+
+func hasLog(p *record.Pod) error {
+	if p.Detached {
+		return nil
+	}
+	return fmt.Errorf("pod %s was not started with --detach: its output goes to the terminal of process %d", p.Name, p.Owner.PID)
+}
+
+// printLog prints a pod's log, with Follow until the pod has ended.
+func (a *App) printLog(ctx context.Context, p *record.Pod, opts containerlog.Options) error {
+	n, err := a.node()
+	if err != nil {
+		return err
+	}
 	opts.Ended = func() bool {
 		now, err := n.Pods().Find(p.ID)
 		return err != nil || !now.Live()
 	}
-	if opts.Follow {
-		a.reviveOwn(ctx, n)
-	}
-	if err := containerlog.Print(ctx, n.Pods().LogPath(p.ID), a.Stdout, a.Stderr, opts); err != nil && !errors.Is(err, unix.EPIPE) {
+	if err := containerlog.Print(ctx, n.Pods().LogPath(p.ID), a.Stdout, a.Stderr, opts); err != nil {
 		return fmt.Errorf("log of pod %s: %w", p.Name, err)
 	}
 	return nil

@@ -169,7 +169,7 @@ func (a *App) monitor(ctx context.Context) error {
 	defer report.close()
 	a.root, a.socket, a.provider, a.adaptor = req.Root, req.Socket, req.Provider, req.AdaptorArgs
 	a.Stderr = io.Discard
-	code, err := a.runDetached(ctx, &req, report)
+	code, err := a.runDetached(ctx, &req, report, nil)
 	if err != nil {
 		failure := monitorEvent{Error: explain(err), Code: exitFailure}
 		var withCode exitError
@@ -181,33 +181,33 @@ func (a *App) monitor(ctx context.Context) error {
 	return exit(code)
 }
 
-func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter) (int, error) {
+// runDetached runs a pod, or takes over one that is on record and whose monitor was killed.
+func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter, running *record.Pod) (int, error) {
 	n, err := a.node()
 	if err != nil {
 		return 0, err
 	}
 	signals, stop := catchSignals()
 	defer stop()
-	r := &runner{app: a, node: n, req: req, progress: report, signals: signals}
-	log, err := openLog(n, req.ID, req.LogLimit)
+	if err := os.MkdirAll(n.Pods().Dir, 0o700); err != nil {
+		return 0, err
+	}
+	log, err := containerlog.Create(n.Pods().LogPath(req.ID), req.LogLimit)
 	if err != nil {
 		return 0, err
 	}
 	defer log.Close()
+	r := &runner{app: a, node: n, req: req, record: running, progress: report, signals: signals}
 	r.streams = podclient.IO{Stdin: strings.NewReader(""), Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
+	if running != nil {
+		return r.takeOver(ctx)
+	}
 	r.started = func() { report.send(monitorEvent{Started: true}); report.close() }
 	code, err := r.run(ctx)
 	if _, kept := n.Pods().Find(req.ID); err != nil && r.record == nil && kept != nil { // it failed before there was a record
 		err = errors.Join(err, a.forget(context.WithoutCancel(ctx), n, &record.Pod{ID: req.ID}, nil))
 	}
 	return code, err
-}
-
-func openLog(n *node.Node, id string, limit int64) (*containerlog.Log, error) {
-	if err := os.MkdirAll(n.Pods().Dir, 0o700); err != nil {
-		return nil, err
-	}
-	return containerlog.Create(n.Pods().LogPath(id), limit)
 }
 
 // spawnResume starts a monitor for a pod whose monitor was killed, and makes it the
@@ -239,38 +239,28 @@ func (a *App) resume(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	signals, stop := catchSignals()
-	defer stop()
-	var req runRequest
-	if err := json.Unmarshal(p.Request, &req); err != nil {
-		return fmt.Errorf("record of pod %s: %w", p.Name, err)
-	}
-	r := &runner{app: a, node: n, record: p, progress: silent{}, client: podclient.New(p.Socket), signals: signals, req: &req}
-	return r.takeOver(ctx)
-}
-
-func (r *runner) takeOver(ctx context.Context) (err error) {
-	if r.pod, err = r.client.Attach(ctx, podclient.PodSpec{ID: r.record.ID, Name: r.record.Name}, r.record.AgentSocket); err != nil {
-		return err
-	}
-	if r.record.Network {
-		if r.network, err = r.app.network(r.node); err != nil {
-			return err
-		}
-	}
-	log, err := openLog(r.node, r.record.ID, r.req.LogLimit)
+	req, err := requestOf(p)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	_, err = a.runDetached(ctx, req, &reporter{}, p)
+	return err
+}
+
+func (r *runner) takeOver(ctx context.Context) (code int, err error) {
+	r.client = podclient.New(r.record.Socket)
+	if r.pod, err = r.client.Attach(ctx, podclient.PodSpec{ID: r.record.ID, Name: r.record.Name}, r.record.AgentSocket); err != nil {
+		return 0, err
+	}
+	if r.record.Network {
+		if r.network, err = r.app.network(r.node); err != nil {
+			return 0, err
+		}
+	}
 	if err := r.publish(r.record.Ports); err != nil {
-		fmt.Fprintln(log.Stream("stderr"), "outrigger:", err) // its container runs on
+		fmt.Fprintln(r.streams.Stderr, "outrigger:", err) // its container runs on
 	}
-	r.container = r.pod.Container(r.record.ContainerID, r.record.TTY)
-	r.streams = podclient.IO{Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
-	if r.req.Pod != nil {
-		r.takeOverPlayed()
-	}
-	code, err := r.watchAll(ctx)
-	return errors.Join(err, r.tearDown(code, err))
+	r.findContainers()
+	code, err = r.watch()
+	return code, errors.Join(err, r.tearDown(code, err))
 }

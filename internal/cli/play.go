@@ -5,7 +5,6 @@ package cli
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,24 +14,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger/outrigger/internal/cli/manifest"
-	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/cli/registry"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
-)
-
-// Pauses before a container is started again: doubled from the first to the last, as the kubelet does from
-// 10 s, and from the start again when the container has run for longer than the last.
-const (
-	firstPause = time.Second
-	lastPause  = 5 * time.Minute
 )
 
 func (a *App) playCommand() *cobra.Command {
@@ -113,6 +102,9 @@ func (f *runFlags) ofPod(a *App, p *manifest.Pod) (*runRequest, error) {
 		return nil, err
 	}
 	req.Pod = p
+	req.Restart = restartPolicy{
+		Always: p.Spec.RestartPolicy == "" || p.Spec.RestartPolicy == corev1.RestartPolicyAlways, OnFailure: p.Spec.RestartPolicy == corev1.RestartPolicyOnFailure,
+	}
 	for _, c := range p.Spec.Containers { // the VM has room for what flags do not say
 		milli, memory := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
 		if f.cpus == "" {
@@ -125,156 +117,41 @@ func (f *runFlags) ofPod(a *App, p *manifest.Pod) (*runRequest, error) {
 	return req, nil
 }
 
-// played is one container of a pod from a manifest.
-type played struct {
-	corev1.Container
-	streams podclient.IO
-	spec    podclient.ContainerSpec
-
-	mu        sync.Mutex
-	container *podclient.Container
-}
-
-func (p *played) now() *podclient.Container {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.container
-}
-
-// playUp runs the init containers and starts the others, and returns when those with a readinessProbe are ready.
-func (r *runner) playUp(ctx context.Context) error {
-	if err := r.createPod(ctx); err != nil {
-		return err
-	}
-	for _, c := range r.req.Pod.Spec.InitContainers {
-		if err := r.initialize(ctx, r.newPlayed(c)); err != nil {
-			return err
-		}
-	}
-	for _, c := range r.req.Pod.Spec.Containers {
-		p := r.newPlayed(c)
-		if err := r.launch(ctx, p); err != nil {
-			return err
-		}
-		r.played = append(r.played, p)
-	}
-	return r.awaitReady(ctx)
-}
-
-// newPlayed gives a container its streams: lines with its name, if there are several.
-func (r *runner) newPlayed(c corev1.Container) *played {
-	p := &played{Container: c, streams: podclient.IO{Stdin: strings.NewReader(""), Stdout: r.streams.Stdout, Stderr: r.streams.Stderr}}
-	if len(r.req.Pod.Spec.Containers)+len(r.req.Pod.Spec.InitContainers) > 1 {
-		p.streams.Stdout = &prefixed{to: r.streams.Stdout, prefix: "[" + c.Name + "] "}
-		p.streams.Stderr = &prefixed{to: r.streams.Stderr, prefix: "[" + c.Name + "] "}
-	}
-	return p
-}
-
-// initialize runs an init container until it succeeds, or once if nothing is to be restarted.
-func (r *runner) initialize(ctx context.Context, p *played) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		if err := r.launch(ctx, p); err != nil {
-			return err
-		}
-		code, err := p.now().Wait(ctx)
-		if err != nil || code == 0 {
-			return err
-		}
-		if r.req.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
-			return exitError{code, fmt.Errorf("init container %s ended with %d", p.Name, code)}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-	}
-}
-
-// launch creates and starts a container, in place of one that has ended.
-func (r *runner) launch(ctx context.Context, p *played) error {
-	if old := p.now(); old != nil {
-		if err := old.Remove(ctx); err != nil {
-			return err
-		}
-	}
-	image, err := registry.Open(ctx, p.Image, registry.Options{})
-	if err != nil {
-		return err
-	}
-	spec, err := r.playSpec(image, p)
-	if err != nil {
-		return fmt.Errorf("container %s: %w", p.Name, err)
-	}
-	p.spec = spec
-	ref, done, err := r.offerImage(ctx, image)
-	if err != nil {
-		return err
-	}
-	defer done()
-	spec.Image = ref
-	c, err := r.pod.CreateContainer(ctx, spec)
-	if err == nil {
-		if err = c.Start(ctx); err == nil {
-			c.Stream(p.streams)
-		}
-	}
-	if err != nil {
-		return commandError(fmt.Errorf("container %s: %w", p.Name, err))
-	}
-	p.mu.Lock()
-	p.container = c
-	p.mu.Unlock()
-	go r.probe(p, c)
-	return nil
-}
-
-// playSpec is what the image and the manifest say of a container.
-func (r *runner) playSpec(image *registry.Image, p *played) (spec podclient.ContainerSpec, err error) {
-	pod, cfg := r.req.Pod, image.Config
-	who, err := playUser(pod, p.Container)
-	if err != nil {
-		return spec, err
-	}
-	user, err := image.User(who)
-	if err != nil {
-		return spec, err
-	}
-	sc := cmp.Or(p.SecurityContext, &corev1.SecurityContext{})
-	if user.UID == 0 && (isTrue(sc.RunAsNonRoot) || sc.RunAsNonRoot == nil && pod.Spec.SecurityContext != nil && isTrue(pod.Spec.SecurityContext.RunAsNonRoot)) {
-		return spec, errors.New("runAsNonRoot: its user is root")
+// playSpec is what the manifest says of a container, and as which user of its image it runs.
+func (r *runner) playSpec(p *podContainer) (spec podclient.ContainerSpec, who string, err error) {
+	pod, sc := r.req.Pod, cmp.Or(p.SecurityContext, &corev1.SecurityContext{})
+	if who, err = playUser(pod, p.Container); err != nil {
+		return spec, "", err
 	}
 	fields := map[string]string{"metadata.name": pod.Name, "metadata.namespace": pod.Namespace, "metadata.uid": r.req.ID}
 	fields["spec.nodeName"], _ = os.Hostname()
 	if len(r.record.IPs) > 0 {
 		fields["status.podIP"] = r.record.IPs[0]
 	}
-	env, err := pod.Env(p.Container, fields)
-	if err != nil {
-		return spec, err
-	}
 	spec = podclient.ContainerSpec{
-		Name: p.Name, Cwd: cmp.Or(p.WorkingDir, cfg.WorkingDir, "/"), Env: mergeEnv(r.baseEnv(user), cfg.Env, env),
-		User:        podclient.User{UID: user.UID, GID: user.GID, AdditionalGIDs: user.Additional},
-		MemoryBytes: p.Resources.Limits.Memory().Value(), MilliCPU: p.Resources.Limits.Cpu().MilliValue(),
-		ReadOnly: isTrue(sc.ReadOnlyRootFilesystem), CreateTimeout: r.req.PullTimeout, OnEvent: show(r.progress, ""),
-		NoNewPrivileges: sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
+		Cwd: p.WorkingDir, MemoryBytes: p.Resources.Limits.Memory().Value(), MilliCPU: p.Resources.Limits.Cpu().MilliValue(),
+		ReadOnly: isTrue(sc.ReadOnlyRootFilesystem), NoNewPrivileges: sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
+	}
+	if spec.Env, err = pod.Env(p.Container, fields); err != nil {
+		return spec, "", err
 	}
 	if caps := sc.Capabilities; caps != nil {
 		if spec.Capabilities, err = parseCapabilities(texts(caps.Add), texts(caps.Drop)); err != nil {
-			return spec, err
+			return spec, "", err
 		}
 	}
-	spec.Args = playArgs(p.Container, cfg.Entrypoint, cfg.Cmd, env)
-	if spec.Mounts, err = r.playMounts(p.Container); err != nil {
-		return spec, err
+	command, args := manifest.ExpandAll(p.Command, spec.Env), manifest.ExpandAll(p.Args, spec.Env)
+	spec.Args = arguments(p.image.Config, command, args)
+	spec.Mounts, err = r.playMounts(p.Container)
+	return spec, who, err
+}
+
+// rootless reports whether a container of a manifest must not run as root.
+func rootless(pod *manifest.Pod, c corev1.Container) bool {
+	if c.SecurityContext != nil && c.SecurityContext.RunAsNonRoot != nil {
+		return *c.SecurityContext.RunAsNonRoot
 	}
-	if len(r.played) == 0 { // exec goes to the first container
-		r.record.Command, r.record.Env, r.record.Cwd, r.record.Capabilities = spec.Args, spec.Env, spec.Cwd, spec.Capabilities
-		r.record.UID, r.record.GID, r.record.GIDs = user.UID, user.GID, user.Additional
-	}
-	return spec, nil
+	return pod.Spec.SecurityContext != nil && isTrue(pod.Spec.SecurityContext.RunAsNonRoot)
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }
@@ -304,26 +181,6 @@ func playUser(pod *manifest.Pod, c corev1.Container) (string, error) {
 		return strconv.FormatInt(*user, 10), nil
 	}
 	return fmt.Sprintf("%d:%d", *user, *group), nil
-}
-
-// playArgs puts command and args in the place of the image's entrypoint and command.
-func playArgs(c corev1.Container, entrypoint, command, env []string) []string {
-	values := map[string]string{}
-	for _, kv := range env {
-		key, value, _ := strings.Cut(kv, "=")
-		values[key] = value
-	}
-	var args []string
-	for _, text := range slices.Concat(c.Command, c.Args) {
-		args = append(args, manifest.Expand(text, values))
-	}
-	switch {
-	case len(c.Command) > 0:
-		return args
-	case len(c.Args) > 0:
-		return append(slices.Clone(entrypoint), args...)
-	}
-	return slices.Concat(entrypoint, command)
 }
 
 func (r *runner) playMounts(c corev1.Container) (mounts []podclient.Mount, err error) {
@@ -367,101 +224,6 @@ func file(at string, data []byte) podclient.Mount {
 		data = []byte{}
 	}
 	return podclient.Mount{Type: podclient.MountBind, Source: path.Base(at), Destination: at, ReadOnly: true, Data: data}
-}
-
-// playWatch tends the containers until none runs any more, and returns the exit code of the first that failed.
-func (r *runner) playWatch() (code int, err error) {
-	r.progress.done()
-	stopping, stop := context.WithCancel(context.Background())
-	defer stop()
-	ended := make(chan outcome, len(r.played))
-	for _, p := range r.played {
-		go func() {
-			code, err := r.tend(stopping, p)
-			ended <- outcome{code, err}
-		}()
-	}
-	var kill <-chan time.Time
-	for left := len(r.played); left > 0; {
-		select {
-		case out := <-ended:
-			if left--; out.err != nil {
-				return 0, out.err
-			}
-			code = cmp.Or(code, out.code)
-		case sig := <-r.signals:
-			if ends(sig) && stopping.Err() == nil {
-				stop()
-				r.signalAll(syscall.SIGTERM)
-				kill = time.After(r.req.StopTimeout)
-			} else if ends(sig) {
-				r.signalAll(syscall.SIGKILL)
-			}
-		case <-kill:
-			r.signalAll(syscall.SIGKILL)
-		}
-	}
-	return code, nil
-}
-
-func (r *runner) signalAll(sig syscall.Signal) {
-	for _, p := range r.played {
-		go p.now().Signal(context.Background(), sig)
-	}
-}
-
-// tend starts a container again as the pod's restartPolicy says, and returns its last exit code.
-func (r *runner) tend(stopping context.Context, p *played) (int, error) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		began := time.Now()
-		code, err := p.now().Wait(context.Background())
-		policy := r.req.Pod.Spec.RestartPolicy
-		if err != nil || stopping.Err() != nil || policy == corev1.RestartPolicyNever || policy == corev1.RestartPolicyOnFailure && code == 0 {
-			return code, err
-		}
-		if time.Since(began) > lastPause {
-			pause = firstPause
-		}
-		fmt.Fprintf(p.streams.Stderr, "outrigger: container %s ended with %d and is started again\n", p.Name, code)
-		select {
-		case <-stopping.Done():
-			return code, nil
-		case <-time.After(pause):
-		}
-		if err := r.launch(stopping, p); err != nil {
-			if stopping.Err() != nil {
-				return code, nil
-			}
-			return 0, err
-		}
-		if err := r.notePlayed(); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// notePlayed puts the containers on record, for exec and logs of others.
-func (r *runner) notePlayed() error {
-	r.noting.Lock()
-	defer r.noting.Unlock()
-	r.record.ContainerID, r.record.Containers = r.played[0].now().ID(), map[string]string{}
-	for _, p := range r.played {
-		r.record.Containers[p.Name] = p.now().ID()
-	}
-	r.record.Status, r.record.Started = record.Running, time.Now().UTC()
-	return r.node.Pods().Save(r.record)
-}
-
-// takeOverPlayed finds the containers of a pod whose monitor was killed. Those that ended meanwhile end again.
-func (r *runner) takeOverPlayed() {
-	for _, c := range r.req.Pod.Spec.Containers {
-		p := r.newPlayed(c)
-		p.container = r.pod.Container(r.record.Containers[c.Name], false)
-		p.spec = podclient.ContainerSpec{Env: r.record.Env, Cwd: "/"}
-		p.container.Stream(p.streams)
-		go r.probe(p, p.container)
-		r.played = append(r.played, p)
-	}
 }
 
 // prefixed writes whole lines with a prefix.

@@ -13,8 +13,9 @@ import (
 	"syscall"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/outrigger/outrigger/internal/cli/manifest"
 	"github.com/outrigger/outrigger/internal/cli/node"
 )
 
@@ -166,7 +167,7 @@ func TestUserOfAContainer(t *testing.T) {
 	if got, err := playUser(p, p.Spec.Containers[0]); got != "5:6" || err != nil {
 		t.Errorf("%s, %v", got, err)
 	}
-	args := playArgs(corev1.Container{Args: []string{"$(A)"}}, []string{"entry"}, []string{"cmd"}, []string{"A=1"})
+	args := arguments(v1.Config{Entrypoint: []string{"entry"}, Cmd: []string{"cmd"}}, nil, manifest.ExpandAll([]string{"$(A)"}, []string{"A=1"}))
 	if strings.Join(args, " ") != "entry 1" {
 		t.Errorf("args %v", args)
 	}

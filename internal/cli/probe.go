@@ -23,7 +23,7 @@ import (
 )
 
 // probe restarts a container that its startupProbe or livenessProbe finds unwell, by ending it.
-func (r *runner) probe(p *played, c *podclient.Container) {
+func (r *runner) probe(p *podContainer, c *podclient.Container) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() { c.Ended(ctx); cancel() }()
@@ -44,14 +44,15 @@ func (r *runner) probe(p *played, c *podclient.Container) {
 
 // awaitReady returns when all containers with a readinessProbe are ready.
 func (r *runner) awaitReady(ctx context.Context) error {
-	for _, p := range r.played {
+	for _, p := range r.containers {
+		if p.ReadinessProbe == nil {
+			continue
+		}
 		ready, cancel := context.WithCancel(ctx)
 		go func() { p.now().Ended(ready); cancel() }()
-		if probe := p.ReadinessProbe; probe != nil {
-			patient := *probe
-			patient.FailureThreshold = 1 << 30
-			r.until(ready, p, &patient, true)
-		}
+		patient := *p.ReadinessProbe
+		patient.FailureThreshold = 1 << 30
+		r.until(ready, p, &patient, true)
 		cancel()
 	}
 	return ctx.Err()
@@ -59,7 +60,7 @@ func (r *runner) awaitReady(ctx context.Context) error {
 
 // until probes until the first success, or else for ever, and returns the last error when too many have followed
 // each other. Defaults are Kubernetes'.
-func (r *runner) until(ctx context.Context, p *played, probe *corev1.Probe, success bool) error {
+func (r *runner) until(ctx context.Context, p *podContainer, probe *corev1.Probe, success bool) error {
 	if probe == nil {
 		return nil
 	}
@@ -85,7 +86,7 @@ func (r *runner) until(ctx context.Context, p *played, probe *corev1.Probe, succ
 	return ctx.Err()
 }
 
-func (r *runner) ask(ctx context.Context, p *played, probe *corev1.Probe) error {
+func (r *runner) ask(ctx context.Context, p *podContainer, probe *corev1.Probe) error {
 	switch {
 	case probe.Exec != nil:
 		return askExec(ctx, p, probe.Exec.Command)
@@ -103,7 +104,7 @@ func (r *runner) ask(ctx context.Context, p *played, probe *corev1.Probe) error 
 	return errors.New("a probe needs exec, httpGet or tcpSocket")
 }
 
-func askExec(ctx context.Context, p *played, command []string) error {
+func askExec(ctx context.Context, p *podContainer, command []string) error {
 	process, err := p.now().Exec(ctx, podclient.ExecSpec{
 		Args: command, Env: p.spec.Env, Cwd: p.spec.Cwd, User: p.spec.User, Capabilities: p.spec.Capabilities,
 	})
@@ -122,7 +123,7 @@ func askExec(ctx context.Context, p *played, command []string) error {
 }
 
 // address is where a port of the container, by number or name, is reached.
-func (r *runner) address(p *played, port intstr.IntOrString) string {
+func (r *runner) address(p *podContainer, port intstr.IntOrString) string {
 	number := port.IntValue()
 	for _, named := range p.Ports {
 		if port.Type == intstr.String && named.Name == port.StrVal {
@@ -133,7 +134,7 @@ func (r *runner) address(p *played, port intstr.IntOrString) string {
 }
 
 // askHTTP asks as the kubelet does: no certificate is verified, and 200 to 399 is success.
-func (r *runner) askHTTP(ctx context.Context, p *played, get *corev1.HTTPGetAction) error {
+func (r *runner) askHTTP(ctx context.Context, p *podContainer, get *corev1.HTTPGetAction) error {
 	scheme := strings.ToLower(cmp.Or(string(get.Scheme), "HTTP"))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+r.address(p, get.Port)+"/"+strings.TrimPrefix(get.Path, "/"), nil)
 	if err != nil {

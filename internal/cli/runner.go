@@ -63,6 +63,15 @@ type runRequest struct {
 	Pod *manifest.Pod `json:",omitempty"`
 }
 
+// requestOf returns what a pod was asked for with.
+func requestOf(p *record.Pod) (*runRequest, error) {
+	req := &runRequest{}
+	if err := json.Unmarshal(p.Request, req); err != nil {
+		return nil, fmt.Errorf("record of pod %s: %w", p.Name, err)
+	}
+	return req, nil
+}
+
 // vmSize returns the VM's processors and memory; 0 for the provider's default.
 func (q *runRequest) vmSize() (vcpus, memoryMiB int) {
 	if q.MemoryBytes > 0 {
@@ -88,21 +97,19 @@ type runner struct {
 	term     *terminal
 	// streams are the container's stdin, stdout and stderr.
 	streams podclient.IO
-	// started is called when the container runs.
+	// started is called when the containers run.
 	started func()
 
-	steps     []timeline.Step
-	image     *registry.Image
-	record    *record.Pod
-	network   node.Network
-	ports     []proxy.Proxy
-	client    *podclient.Client
-	pod       *podclient.Pod
-	container *podclient.Container
-	played    []*played
-	noting    sync.Mutex
-	// asked says that a signal was to end the container.
-	asked bool
+	steps   []timeline.Step
+	image   *registry.Image
+	record  *record.Pod
+	network node.Network
+	ports   []proxy.Proxy
+	client  *podclient.Client
+	pod     *podclient.Pod
+	// containers are those that are to run, without init containers.
+	containers []*podContainer
+	noting     sync.Mutex
 }
 
 // run runs the pod and returns the container's exit code. Whatever happens, it removes
@@ -122,7 +129,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	stopWatch()
 	if err == nil {
 		r.started()
-		code, err = r.watchAll(context.WithoutCancel(ctx))
+		code, err = r.watch()
 	}
 	err = r.orSignal(ctx, err)
 	return code, errors.Join(err, r.tearDown(code, err))
@@ -207,42 +214,6 @@ func (r *runner) checkUnique() error {
 		}
 	}
 	return nil
-}
-
-func (r *runner) bringUp(ctx context.Context) error {
-	if r.req.Pod != nil {
-		if err := r.playUp(ctx); err != nil {
-			return err
-		}
-		return r.notePlayed()
-	}
-	spec, err := r.containerSpec()
-	if err != nil {
-		return err
-	}
-	if err := r.createPod(ctx); err != nil {
-		return err
-	}
-	return r.startContainer(ctx, spec)
-}
-
-// startContainer creates and starts the container, and puts it on record.
-func (r *runner) startContainer(ctx context.Context, spec podclient.ContainerSpec) error {
-	image, done, err := r.offerImage(ctx, r.image)
-	if err != nil {
-		return err
-	}
-	defer done()
-	spec.Image = image
-	if r.container, err = r.pod.CreateContainer(ctx, spec); err == nil {
-		err = r.container.Start(ctx)
-	}
-	if err != nil {
-		return commandError(fmt.Errorf("container of pod %s: %w", r.req.Name, err))
-	}
-	r.record.Steps = r.allSteps()
-	r.record.Status, r.record.ContainerID, r.record.Started = record.Running, r.container.ID(), time.Now().UTC()
-	return r.node.Pods().Save(r.record)
 }
 
 // createPod attaches the network and boots the VM.
@@ -337,29 +308,6 @@ func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref str
 		return "", nil, err
 	}
 	return server.Reference(), func() { server.Close() }, nil
-}
-
-// watch passes streams and signals until the container ends, and returns its exit
-// code.
-func (r *runner) watch() (int, error) {
-	if r.req.Pod != nil {
-		return r.playWatch()
-	}
-	r.progress.done()
-	s := session{
-		process: r.container.Process, term: r.term,
-		signals: r.signals, grace: r.req.StopTimeout, progress: r.progress,
-		signal: func(ctx context.Context, sig syscall.Signal) error { return r.container.Signal(ctx, r.stopSignal(sig)) },
-	}
-	code, err := s.run(context.Background(), r.streams)
-	r.asked = s.asked
-	if r.container.OOMKilled() {
-		r.progress.say("the container ran out of memory; give it more with --memory")
-	}
-	if errors.Is(err, podclient.ErrAgentLost) {
-		err = fmt.Errorf("%w: the VM or its agent-relay has ended; %s", err, r.console())
-	}
-	return code, err
 }
 
 func (r *runner) console() string {

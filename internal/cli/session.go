@@ -16,20 +16,25 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
-// session watches one process in a pod until it ends: signals go to it, its
+// session watches a process in a pod, or a pod, until it ends: signals go to it, its
 // terminal follows the user's.
 type session struct {
 	process *podclient.Process
-	signal  func(context.Context, syscall.Signal) error
+	// ended returns the exit code.
+	ended  func(context.Context) (int, error)
+	signal func(context.Context, syscall.Signal) error
+	// stop is called with the first signal that is to end it.
+	stop    func()
 	term    *terminal // nil without -t
 	signals <-chan os.Signal
 	// grace is how long the process may take to end after SIGTERM or SIGHUP.
 	grace    time.Duration
 	progress progress
+	// pod says that containers of a manifest end as with the kubelet, whatever the signal.
+	pod bool
 
 	interrupts int
 	asked      bool // a signal was to end it
-	pipeBroke  bool
 }
 
 // errAbandoned is a third interrupt: the user does not want to wait for order.
@@ -57,19 +62,15 @@ func (s *session) run(ctx context.Context, streams podclient.IO) (int, error) {
 func (s *session) wait(ctx context.Context) (int, error) {
 	done := make(chan outcome, 1)
 	go func() {
-		code, err := s.process.Wait(ctx)
+		code, err := s.ended(ctx)
 		done <- outcome{code, err}
 	}()
 	var kill <-chan time.Time
-	outputFailed := s.process.OutputFailed()
 	for {
 		select {
 		case out := <-done:
-			return s.result(out)
+			return out.code, out.err
 		case sig := <-s.signals:
-			if s.interrupts >= 3 {
-				return 0, errAbandoned
-			}
 			if s.handle(ctx, sig) && kill == nil {
 				kill = time.After(s.grace)
 			}
@@ -78,34 +79,52 @@ func (s *session) wait(ctx context.Context) (int, error) {
 			}
 		case <-kill:
 			s.send(ctx, unix.SIGKILL)
-		case <-outputFailed:
-			outputFailed = nil
-			s.pipeBroke = true
-			s.send(ctx, unix.SIGKILL)
 		}
 	}
 }
 
-func (s *session) result(out outcome) (int, error) {
-	if out.err == nil && s.pipeBroke {
-		if errors.Is(s.process.OutputErr(), syscall.EPIPE) {
-			return 128 + int(unix.SIGPIPE), nil
+// await returns the exit code of a process. One whose output nobody takes is killed.
+func await(ctx context.Context, p *podclient.Process, signal func(context.Context, syscall.Signal) error) (int, error) {
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-p.OutputFailed():
+			signal(ctx, unix.SIGKILL)
+		case <-ended:
 		}
-		return 0, s.process.OutputErr()
+	}()
+	code, err := p.Wait(ctx)
+	close(ended)
+	switch broken := p.OutputErr(); {
+	case err != nil || broken == nil:
+		return code, err
+	case errors.Is(broken, syscall.EPIPE):
+		return 128 + int(unix.SIGPIPE), nil
+	default:
+		return 0, broken
 	}
-	return out.code, out.err
 }
 
 // handle reports whether the process must end within the grace period.
 func (s *session) handle(ctx context.Context, sig os.Signal) (deadline bool) {
-	s.asked = s.asked || ends(sig)
-	switch sig {
-	case unix.SIGWINCH:
+	again := s.asked
+	if ends(sig) {
+		s.asked = true
+		s.stop()
+	}
+	switch {
+	case sig == unix.SIGWINCH:
 		if s.term != nil {
 			s.term.fit(ctx, s.process)
 		}
 		return false
-	case unix.SIGINT:
+	case s.pod && !ends(sig):
+		return false
+	case s.pod && again:
+		sig = unix.SIGKILL
+	case s.pod:
+		sig = unix.SIGTERM
+	case sig == unix.SIGINT:
 		s.interrupts++
 		if s.interrupts > 1 {
 			s.send(ctx, unix.SIGKILL)

@@ -5,7 +5,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -125,8 +124,8 @@ func (a *App) stop(ctx context.Context, n *node.Node, p *record.Pod, grace time.
 		return err
 	}
 	defer pod.Close()
-	var req runRequest
-	if err := json.Unmarshal(p.Request, &req); err != nil {
+	req, err := requestOf(p)
+	if err != nil {
 		return err
 	}
 	if grace < 0 {

@@ -85,6 +85,11 @@ func (c *Client) Delete(ctx context.Context, at string) error {
 	return err
 }
 
+// DeleteIf is like Delete, of an object that the conditions are true of; else the error is a conflict.
+func (c *Client) DeleteIf(ctx context.Context, at string, conditions metav1.Preconditions) error {
+	return c.send(ctx, c.rest.Delete().SetHeader("Content-Type", runtime.ContentTypeJSON), at, metav1.DeleteOptions{Preconditions: &conditions}, nil)
+}
+
 // Watch returns the events of a collection, as JSON: first each object that there is, then each change.
 func (c *Client) Watch(ctx context.Context, at string) (io.ReadCloser, error) {
 	return c.rest.Get().AbsPath(at).Param("watch", "true").Stream(ctx)
@@ -99,11 +104,16 @@ func (c *Client) URL(at string, query url.Values) string {
 
 // Patch sends a merge patch (RFC 7386), or of operations a JSON patch (RFC 6902).
 func (c *Client) Patch(ctx context.Context, at string, patch any) error {
+	return c.PatchInto(ctx, at, patch, nil)
+}
+
+// PatchInto is like Patch, and writes the object as it is then to into, unless that is nil.
+func (c *Client) PatchInto(ctx context.Context, at string, patch, into any) error {
 	kind := types.MergePatchType
 	if _, list := patch.([]Operation); list {
 		kind = types.JSONPatchType
 	}
-	return c.send(ctx, c.rest.Patch(kind), at, patch, nil)
+	return c.send(ctx, c.rest.Patch(kind), at, patch, into)
 }
 
 func (c *Client) send(ctx context.Context, request *rest.Request, at string, object, into any) error {

@@ -180,7 +180,7 @@ func TestAttachMendsWhatIsMissingAndRemovesWhatIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	orphan := filepath.Join(netnsDir, "ortest0-0123456789ab")
-	if err := createNetns(orphan); err != nil {
+	if err := CreateNetns(orphan); err != nil {
 		t.Fatal(err)
 	}
 	if err := network.removeNAT(); err != nil {
@@ -503,7 +503,7 @@ type outside struct {
 func newOutside(t *testing.T) outside {
 	t.Helper()
 	o := outside{path: filepath.Join(t.TempDir(), "outside"), node4: "198.51.100.1", node6: "2001:db8::1"}
-	if err := createNetns(o.path); err != nil {
+	if err := CreateNetns(o.path); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { deleteNetns(o.path) })

@@ -23,7 +23,7 @@ const podInterface = "eth0"
 // except for its configuration, since both ends are made by one request.
 func (n *Network) ensureNetns(st *state, bridge netlink.Link, l *lease) error {
 	path := filepath.Join(netnsDir, l.Netns)
-	if err := createNetns(path); err != nil {
+	if err := CreateNetns(path); err != nil {
 		return err
 	}
 	handle, err := netns.GetFromPath(path)
@@ -83,9 +83,9 @@ func configurePod(pod netns.NsHandle, l *lease, gateways []netip.Addr) error {
 	return nil
 }
 
-// createNetns makes a named namespace as ip-netns(8) does: a file with the
-// namespace mounted over it, which keeps it alive without a process.
-func createNetns(path string) error {
+// CreateNetns makes a named namespace as ip-netns(8) does: a file with the
+// namespace mounted over it, which keeps it alive without a process. One that is there stays.
+func CreateNetns(path string) error {
 	if isNetns(path) {
 		return nil
 	}
@@ -104,13 +104,22 @@ func createNetns(path string) error {
 
 // InNewNetns runs do in a new network namespace, which ends with it unless do makes it stay.
 func InNewNetns(do func() error) error {
+	return onThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, do)
+}
+
+// InNetns runs do in a network namespace.
+func InNetns(ns netns.NsHandle, do func() error) error {
+	return onThread(func() error { return netns.Set(ns) }, do)
+}
+
+func onThread(enter, do func() error) error {
 	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with this goroutine, and with it its hold on
 		// the namespace.
 		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("unshare: %w", err)
+		if err := enter(); err != nil {
+			done <- fmt.Errorf("enter the namespace: %w", err)
 			return
 		}
 		done <- do()

@@ -56,7 +56,7 @@ var uses = map[string]use{
 	"cloud-api-adaptor: patch peerpods.confidential":        {rest, "func (r *REST) Patch(", "instance id and finalizer"},
 	"cloud-api-adaptor: delete peerpods.confidential":       {rest, "func (r *REST) Delete(", "when the instance is gone"},
 	"cloud-api-adaptor: claim peerpods.confidential":        {claimPolicy, `check("claim")`, "whoever has it may write PeerPods"},
-	"cloud-api-adaptor: patch peerpods/status.confidential": {rest, "SubResource(subresource)", ""},
+	"cloud-api-adaptor: patch peerpods/status.confidential": {rest, "name, subresource)", "PatchInto of a subresource"},
 	"cloud-api-adaptor: list podvmpools.confidential":       {rest, "func (r *REST) Pools(", "which fit a pod"},
 	"cloud-api-adaptor: get secrets peerpod-pools":          {"internal/peerpods/adaptor/cluster/pool.go", "claims.PoolSecret", "proves to a waiting VM that a node of this cluster asks"},
 
@@ -75,7 +75,7 @@ var uses = map[string]use{
 	"peerpod-ctrl: delete peerpods.confidential":         {ctrlAPI, "a.writer.Delete(", "PeerPods whose pod is gone, doubles"},
 	"peerpod-ctrl: patch peerpods/status.confidential":   {ctrlAPI, "a.writer.SubResource(", ""},
 	"peerpod-ctrl: create peerpods.confidential":         {ctrlPoolVM, "p.writer.Create(ctx, pp)", "VMs of pools"},
-	"peerpod-ctrl: get podvmpools.confidential":          {ctrlPool, "p.cached.Get(ctx, request.NamespacedName, pool)", ""},
+	"peerpod-ctrl: get podvmpools.confidential":          {ctrlPool, "p.read(ctx, request, pool)", ""},
 	"peerpod-ctrl: list podvmpools.confidential":         {controller, "&v1alpha1.PodVMPool{}, &handler", ""},
 	"peerpod-ctrl: watch podvmpools.confidential":        {controller, "&v1alpha1.PodVMPool{}, &handler", ""},
 	"peerpod-ctrl: patch podvmpools.confidential":        {ctrlPool, "p.writer.Patch(ctx, pool", "its finalizer"},

@@ -27,7 +27,7 @@ type Room struct {
 // shared is what every part may import: packages for one task each, which know
 // nothing of pods, machines or Nodes.
 var shared = []string{
-	"provider", "internal/accounts", "internal/checkreport", "internal/commandline", "internal/dockerengine", "internal/filetree", "internal/guestinfo", "internal/kubeapi", "internal/kvm", "internal/loadbalancer", "internal/localnet", "internal/netprobe",
+	"provider", "internal/accounts", "internal/authority", "internal/checkreport", "internal/commandline", "internal/dockerengine", "internal/filetree", "internal/guestinfo", "internal/kubeapi", "internal/kvm", "internal/loadbalancer", "internal/localnet", "internal/netprobe",
 	"internal/controllers", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/redact", "internal/sbom", "internal/timeline",
 	"internal/upstream", "internal/variables", "internal/version", "internal/wholefile",
 }

@@ -7,6 +7,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
@@ -164,6 +166,27 @@ func onePod(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return fmt.Errorf("want one POD, and not %d: %s; kubectl get pods lists them", len(args), cmd.UseLine())
+}
+
+// printer is what a command has found.
+type printer interface{ print(io.Writer) }
+
+// shows has a command connect, and print what find returns, as text or as JSON; also with the error exitCode.
+func (a *App) shows(cmd *cobra.Command, find func(ctx context.Context, c *cluster, namespace string, args []string) (printer, error)) *cobra.Command {
+	var output string
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, namespace, err := a.connect()
+		if err != nil {
+			return err
+		}
+		found, err := find(cmd.Context(), c, namespace, args)
+		if code := exitCode(0); err != nil && !errors.As(err, &code) {
+			return err
+		}
+		return cmp.Or(a.print(output, found, found.print), err)
+	}
+	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
+	return cmd
 }
 
 // print writes v as JSON, or lets text write it.

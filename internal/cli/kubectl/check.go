@@ -12,35 +12,26 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/outrigger/outrigger/internal/cli/doctor"
-	"github.com/outrigger/outrigger/internal/commandline"
 )
 
 const checkName = "check"
 
 func (a *App) checkCommand() *cobra.Command {
-	var output string
 	var pre bool
-	cmd := &cobra.Command{
+	cmd := a.shows(&cobra.Command{
 		Use: checkName, Short: "Look whether the cluster can run pods in VMs", Args: cobra.NoArgs,
 		Long: `Look whether the cluster can run pods in VMs, and say how to mend what cannot
 work. With --pre look whether Outrigger can be installed, before it is. Nothing is
 changed. Exit codes: 0 all is well, 1 warnings, 2 errors, also
 of the command itself.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, _, err := a.connect()
-			if err != nil {
-				return err
-			}
-			report := a.check(cmd.Context(), c, pre)
-			err = a.print(output, report, func(w io.Writer) { printReport(w, report, pre) })
-			if code := report.ExitCode(); err == nil && code != 0 {
-				return exitCode(code)
-			}
-			return err
-		},
-	}
+	}, func(ctx context.Context, c *cluster, _ string, _ []string) (printer, error) {
+		report := checkReport{a.check(ctx, c, pre), pre}
+		if code := report.ExitCode(); code != 0 {
+			return report, exitCode(code)
+		}
+		return report, nil
+	})
 	cmd.Flags().BoolVar(&pre, "pre", false, "before Outrigger is installed: whether it can be")
-	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 
@@ -63,14 +54,20 @@ func (a *App) check(ctx context.Context, c *cluster, pre bool) doctor.Report {
 	return rest
 }
 
-func printReport(w io.Writer, report doctor.Report, pre bool) {
-	report.PrintResults(w)
+// checkReport is a report with what it is about.
+type checkReport struct {
+	doctor.Report
+	pre bool
+}
+
+func (r checkReport) print(w io.Writer) {
+	r.PrintResults(w)
 	goal := "this cluster can run pods in VMs"
-	if pre {
+	if r.pre {
 		goal = "Outrigger can be installed"
 	}
 	sentence := strings.ToUpper(goal[:1]) + goal[1:]
-	switch report.Status {
+	switch r.Status {
 	case doctor.OK:
 		fmt.Fprintf(w, "%s.\n", sentence)
 	case doctor.Warning:

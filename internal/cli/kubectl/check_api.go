@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -89,7 +90,7 @@ func (k *checker) olderDefinition(ctx context.Context) doctor.Result {
 }
 
 func (k *checker) olderClass(ctx context.Context) doctor.Result {
-	var class runtimeClass
+	var class nodev1.RuntimeClass
 	err := k.c.Get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -105,10 +106,7 @@ func (k *checker) olderClass(ctx context.Context) doctor.Result {
 // olderWebhook looks for other webhooks that size pods of the class: two would
 // both change them.
 func (k *checker) olderWebhook(ctx context.Context) doctor.Result {
-	configs, err := list[struct {
-		object
-		webhookConfiguration
-	}](ctx, k.c, api(admission, "", "mutatingwebhookconfigurations"), nil)
+	configs, err := list[object](ctx, k.c, api(admission, "", "mutatingwebhookconfigurations"), nil)
 	if err != nil {
 		return unread(err, "the list of webhooks")
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -37,7 +39,7 @@ func why(conditions []metav1.Condition) string {
 }
 
 func (k *checker) class(ctx context.Context) doctor.Result {
-	var class runtimeClass
+	var class nodev1.RuntimeClass
 	if err := k.c.Get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class); err != nil {
 		return unread(err, "RuntimeClass "+RuntimeClass)
 	}
@@ -55,7 +57,7 @@ const expiresSoon = 7 * 24 * time.Hour
 
 // registration looks whether the API server can call the webhook.
 func (k *checker) registration(ctx context.Context) doctor.Result {
-	var registered webhookConfiguration
+	var registered admissionv1.MutatingWebhookConfiguration
 	if err := k.c.Get(ctx, api(admission, "", "mutatingwebhookconfigurations", webhookName), &registered); err != nil {
 		return unread(err, "MutatingWebhookConfiguration "+webhookName)
 	}
@@ -70,7 +72,7 @@ func (k *checker) registration(ctx context.Context) doctor.Result {
 	return doctor.Good("registered, with a certificate authority")
 }
 
-func (k *checker) entry(ctx context.Context, w *webhookEntry) doctor.Result {
+func (k *checker) entry(ctx context.Context, w *admissionv1.MutatingWebhook) doctor.Result {
 	if s := w.ClientConfig.Service; s != nil {
 		if err := k.c.Get(ctx, core(s.Namespace, "services", s.Name), &object{}); err != nil {
 			return unread(err, "Service "+s.Namespace+"/"+s.Name+" of webhook "+w.Name)
@@ -92,8 +94,8 @@ func (k *checker) entry(ctx context.Context, w *webhookEntry) doctor.Result {
 	return doctor.Good("")
 }
 
-func consequence(policy string) string {
-	if policy == "Ignore" {
+func consequence(policy *admissionv1.FailurePolicyType) string {
+	if policy != nil && *policy == admissionv1.Ignore {
 		return "; pods are not sized"
 	}
 	return "; pods of class " + RuntimeClass + " are refused"

@@ -19,29 +19,14 @@ import (
 )
 
 func (a *App) describeCommand() *cobra.Command {
-	describe := &cobra.Command{
-		Use: "describe", Short: "Show a pod and the VM that it runs in", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	var output string
-	ofPod := &cobra.Command{
+	describe := commandline.Group(&cobra.Command{Use: "describe", Short: "Show a pod and the VM that it runs in"})
+	describe.AddCommand(a.shows(&cobra.Command{
 		Use: "pod NAME", Aliases: []string{"pods", "po"}, Short: "Show a pod, its PeerPod, its instance and the way to it; what is wrong comes first",
 		Example: "kubectl outrigger describe pod web -n shop\nkubectl outrigger describe pod web -o json",
 		Args:    onePod,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, namespace, err := a.connect()
-			if err != nil {
-				return err
-			}
-			d, err := a.describePod(cmd.Context(), c, namespace, args[0])
-			if err != nil {
-				return err
-			}
-			return a.print(output, d, d.print)
-		},
-	}
-	commandline.Form(ofPod, &output, "output", "form of the output", "text", "json")
-	describe.AddCommand(ofPod)
+	}, func(ctx context.Context, c *cluster, namespace string, args []string) (printer, error) {
+		return a.describePod(ctx, c, namespace, args[0])
+	}))
 	return describe
 }
 

@@ -17,40 +17,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
-	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/provider"
 )
 
 func (a *App) gcCommand() *cobra.Command {
-	var output string
 	var dry bool
 	older := stuckAfter
-	cmd := &cobra.Command{
+	cmd := a.shows(&cobra.Command{
 		Use: "gc --dry-run", Short: "Show what pods have left behind", Args: cobra.NoArgs,
 		Long: `Show what pods have left behind: PeerPods whose removal hangs, whose pod or node
 is gone, and, where the provider can be loaded on this machine, instances in the
 cloud that no PeerPod claims. Nothing is removed: peerpod-ctrl does that, so what
 is shown for long is a sign that it does not run or that the cloud refuses.
 Without -n all namespaces are looked at.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if !dry {
 				return errors.New("gc removes nothing itself, peerpod-ctrl does: say --dry-run to see what is left")
 			}
-			c, _, err := a.connect()
-			if err != nil {
-				return err
-			}
-			report, err := a.leftovers(cmd.Context(), c, older)
-			if err != nil {
-				return err
-			}
-			return a.print(output, report, report.print)
+			return nil
 		},
-	}
+	}, func(ctx context.Context, c *cluster, _ string, _ []string) (printer, error) {
+		return a.leftovers(ctx, c, older)
+	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show; the one way there is")
 	cmd.Flags().DurationVar(&older, "older-than", older, "leave out what is younger: it may be on its way")
-	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 
@@ -194,11 +185,9 @@ func (a *App) listCloud(ctx context.Context, c *cluster, s *settings, name strin
 	}
 	id := s.get("CLUSTER_ID")
 	if id == "" {
-		var namespace object
-		if err := c.Get(ctx, core("", "namespaces", metav1.NamespaceSystem), &namespace); err != nil {
-			return nil, errors.Join(fmt.Errorf("read namespace %s, whose UID is the cluster's identity: %w", metav1.NamespaceSystem, err), cloud.close())
+		if id, err = claims.ClusterID(ctx, c.config); err != nil {
+			return nil, errors.Join(err, cloud.close())
 		}
-		id = string(namespace.Metadata.UID)
 	}
 	instances, err := cloud.instances(ctx, provider.TagValue(id))
 	return instances, errors.Join(err, cloud.close())

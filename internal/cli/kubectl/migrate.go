@@ -20,9 +20,9 @@ import (
 const exitSettleFirst = 2
 
 func (a *App) migrateCommand() *cobra.Command {
-	var output, from string
+	var from string
 	var plan bool
-	cmd := &cobra.Command{
+	cmd := a.shows(&cobra.Command{
 		Use: "migrate --from PROJECT", Short: "Plan the move from another project to Outrigger", Args: cobra.NoArgs,
 		Long: `Plan the move of this cluster from Confidential Containers' cloud-api-adaptor,
 OpenShift's cluster-cloud-controller-manager-operator (cccmo) or Cluster API's
@@ -30,33 +30,25 @@ Docker provider (capd): what is found, what each setting is here, what to settle
 first, what restarts, the steps, and the way back. Nothing is changed. Exit codes:
 0 the steps can be followed, 1 the cluster cannot be read or has nothing of the
 project, 2 something is to be settled first.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !plan {
+		PreRunE: func(*cobra.Command, []string) error {
+			switch {
+			case !plan:
 				return errors.New("migrate changes nothing itself: follow the steps of the plan")
-			}
-			planner, ok := a.planners()[from]
-			if !ok {
+			case a.planners()[from] == nil:
 				return fmt.Errorf("--from %q: want cloud-api-adaptor, cccmo or capd", from)
 			}
-			c, _, err := a.connect()
-			if err != nil {
-				return err
-			}
-			planned, err := planner(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			err = a.print(output, planned, planned.print)
-			if err == nil && len(planned.SettleFirst) > 0 {
-				return exitCode(exitSettleFirst)
-			}
-			return err
+			return nil
 		},
-	}
+	}, func(ctx context.Context, c *cluster, _ string, _ []string) (printer, error) {
+		planned, err := a.planners()[from](ctx, c)
+		if err == nil && len(planned.SettleFirst) > 0 {
+			err = exitCode(exitSettleFirst)
+		}
+		return planned, err
+	})
 	cmd.Flags().StringVar(&from, "from", "", "project that runs in the cluster: cloud-api-adaptor, cccmo, capd")
 	commandline.Complete(cmd, "from", cobra.FixedCompletions([]string{"cloud-api-adaptor", "cccmo", "capd"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().BoolVar(&plan, "plan", true, "only print the plan; the one way there is")
-	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 

@@ -5,6 +5,7 @@ package kubectl
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -32,7 +33,7 @@ const (
 // stuckAfter is how long a removal may take before somebody should look.
 const stuckAfter = 10 * time.Minute
 
-// The parts of objects that are read here.
+// The parts of objects that are read here. Pods, nodes and workloads have conditions of one type here.
 
 type object struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
@@ -52,9 +53,9 @@ type pod struct {
 		PodIPs  []struct {
 			IP string `json:"ip"`
 		} `json:"podIPs"`
-		Conditions            []metav1.Condition `json:"conditions"`
-		InitContainerStatuses []containerStatus  `json:"initContainerStatuses"`
-		ContainerStatuses     []containerStatus  `json:"containerStatuses"`
+		Conditions            []metav1.Condition       `json:"conditions"`
+		InitContainerStatuses []corev1.ContainerStatus `json:"initContainerStatuses"`
+		ContainerStatuses     []corev1.ContainerStatus `json:"containerStatuses"`
 	} `json:"status"`
 }
 
@@ -66,41 +67,15 @@ type named struct {
 	Name string `json:"name"`
 }
 
-type containerStatus struct {
-	Name  string `json:"name"`
-	State struct {
-		Waiting *struct {
-			Reason  string `json:"reason"`
-			Message string `json:"message"`
-		} `json:"waiting"`
-	} `json:"state"`
-}
-
-type event struct {
-	Metadata       metav1.ObjectMeta `json:"metadata"`
-	InvolvedObject struct {
-		UID string `json:"uid"`
-	} `json:"involvedObject"`
-	Reason        string           `json:"reason"`
-	Message       string           `json:"message"`
-	Type          string           `json:"type"`
-	Count         int              `json:"count"`
-	LastTimestamp metav1.Time      `json:"lastTimestamp"`
-	EventTime     metav1.MicroTime `json:"eventTime"`
-	Source        struct {
-		Component string `json:"component"`
-	} `json:"source"`
-}
-
 // lastSeen returns when an Event was last seen. Newer reporters set only eventTime.
-func (e *event) lastSeen() time.Time {
+func lastSeen(e *corev1.Event) time.Time {
 	switch {
 	case !e.LastTimestamp.IsZero():
 		return e.LastTimestamp.Time
 	case !e.EventTime.IsZero():
 		return e.EventTime.Time
 	}
-	return e.Metadata.CreationTimestamp.Time
+	return e.CreationTimestamp.Time
 }
 
 type node struct {
@@ -146,13 +121,6 @@ type workload struct {
 // onDelete is the update strategy of what an update must not end, such as relays.
 const onDelete = "OnDelete"
 
-type runtimeClass struct {
-	Handler    string `json:"handler"`
-	Scheduling *struct {
-		NodeSelector map[string]string `json:"nodeSelector"`
-	} `json:"scheduling"`
-}
-
 type definition struct {
 	Spec struct {
 		Versions []struct {
@@ -169,20 +137,4 @@ type definition struct {
 
 type selectable struct {
 	JSONPath string `json:"jsonPath"`
-}
-
-type webhookConfiguration struct {
-	Webhooks []webhookEntry `json:"webhooks"`
-}
-
-type webhookEntry struct {
-	Name          string `json:"name"`
-	FailurePolicy string `json:"failurePolicy"`
-	ClientConfig  struct {
-		CABundle []byte `json:"caBundle"`
-		Service  *struct {
-			Namespace string `json:"namespace"`
-			Name      string `json:"name"`
-		} `json:"service"`
-	} `json:"clientConfig"`
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // maxEvents is how many Events are shown, the newest.
@@ -31,15 +33,15 @@ type Event struct {
 // earlier pod of the name are left out unless the pod is gone.
 func (a *App) podEvents(ctx context.Context, c *cluster, namespace, name, uid string) ([]Event, error) {
 	selector := "involvedObject.kind=Pod,involvedObject.name=" + name
-	events, err := list[event](ctx, c, core(namespace, "events"), map[string]string{"fieldSelector": selector})
+	events, err := list[corev1.Event](ctx, c, core(namespace, "events"), map[string]string{"fieldSelector": selector})
 	if err != nil {
 		return nil, fmt.Errorf("list the Events of pod %s/%s: %w", namespace, name, err)
 	}
-	events = slices.DeleteFunc(events, func(e event) bool { return uid != "" && e.InvolvedObject.UID != uid })
-	slices.SortStableFunc(events, func(x, y event) int { return x.lastSeen().Compare(y.lastSeen()) })
+	events = slices.DeleteFunc(events, func(e corev1.Event) bool { return uid != "" && string(e.InvolvedObject.UID) != uid })
+	slices.SortStableFunc(events, func(x, y corev1.Event) int { return lastSeen(&x).Compare(lastSeen(&y)) })
 	shown := []Event{}
 	for _, e := range events[max(0, len(events)-maxEvents):] {
-		shown = append(shown, Event{Time: e.lastSeen().UTC(), Type: e.Type, source: e.Source.Component, Reason: e.Reason, Message: e.Message, Count: e.Count, age: a.age(e.lastSeen())})
+		shown = append(shown, Event{Time: lastSeen(&e).UTC(), Type: e.Type, source: e.Source.Component, Reason: e.Reason, Message: e.Message, Count: int(e.Count), age: a.age(lastSeen(&e))})
 	}
 	return shown, nil
 }

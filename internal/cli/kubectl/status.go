@@ -18,7 +18,6 @@ import (
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/cli/doctor"
-	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/internal/version"
@@ -31,35 +30,27 @@ const (
 )
 
 func (a *App) statusCommand() *cobra.Command {
-	var output string
 	var wait bool
 	timeout := 5 * time.Minute
-	cmd := &cobra.Command{
+	cmd := a.shows(&cobra.Command{
 		Use: "status", Short: "Show what is installed and whether it is ready", Args: cobra.NoArgs,
 		Long: `Show what of Outrigger is installed, how much of it is ready and in which versions,
 PeerPods by phase, pools, and what is wrong, with what to do. Exit code 1 if something
 is not ready; warnings do not count. PeerPods are those of all namespaces, unless -n
 names one.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, _, err := a.connect()
-			if err != nil {
-				return err
-			}
-			s := &Status{}
-			if wait {
-				s = a.awaitReady(cmd.Context(), c, timeout)
-			} else {
-				s = a.status(cmd.Context(), c)
-			}
-			if err := a.print(output, s, s.print); err != nil || s.Ready {
-				return err
-			}
-			return exitCode(exitFailure)
-		},
-	}
+	}, func(ctx context.Context, c *cluster, _ string, _ []string) (printer, error) {
+		look := a.status
+		if wait {
+			look = func(ctx context.Context, c *cluster) *Status { return a.awaitReady(ctx, c, timeout) }
+		}
+		s := look(ctx, c)
+		if !s.Ready {
+			return s, exitCode(exitFailure)
+		}
+		return s, nil
+	})
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all is ready; what is waited for goes to the standard error")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait")
-	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
 	return cmd
 }
 

@@ -14,30 +14,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
-	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 )
 
 func (a *App) topCommand() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
+	return a.shows(&cobra.Command{
 		Use: "top", Short: "Show the pod VMs of each node and how many it may have", Args: cobra.NoArgs,
 		Long: `Show the pod VMs of each node, by phase, and how many it may have (its capacity of
 kata.peerpods.io/vm, which PEERPODS_LIMIT_PER_NODE sets). With -n only the VMs of that namespace are counted.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, _, err := a.connect()
-			if err != nil {
-				return err
-			}
-			usage, err := c.usage(cmd.Context(), a.namespace)
-			if err != nil {
-				return err
-			}
-			return a.print(output, usage, usage.print)
-		},
-	}
-	commandline.Form(cmd, &output, "output", "form of the output", "text", "json")
-	return cmd
+	}, func(ctx context.Context, c *cluster, _ string, _ []string) (printer, error) {
+		return c.usage(ctx, a.namespace)
+	})
 }
 
 // NodeUsage is what one node has of pod VMs.

@@ -338,6 +338,19 @@ func (p *Pod) value(e corev1.EnvVar, fields map[string]string) (string, bool, er
 
 var reference = regexp.MustCompile(`\$\$|\$\([A-Za-z_.-][A-Za-z0-9_.-]*\)`)
 
+// ExpandAll replaces $(NAME) in texts by the values of an environment.
+func ExpandAll(texts, env []string) (all []string) {
+	values := map[string]string{}
+	for _, kv := range env {
+		key, value, _ := strings.Cut(kv, "=")
+		values[key] = value
+	}
+	for _, text := range texts {
+		all = append(all, Expand(text, values))
+	}
+	return all
+}
+
 // Expand replaces $(NAME) by a variable's value, as Kubernetes does: $$ is a dollar, unknown names stay.
 func Expand(text string, values map[string]string) string {
 	return reference.ReplaceAllStringFunc(text, func(found string) string {

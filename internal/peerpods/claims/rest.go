@@ -4,12 +4,11 @@ package claims
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -18,82 +17,62 @@ import (
 )
 
 // REST is an [API] over plain HTTP: no caches, no discovery, little memory.
-type REST struct {
-	client rest.Interface
-	params runtime.ParameterCodec
-}
+type REST struct{ client *kubeapi.Client }
 
 var _ API = (*REST)(nil)
 
 // NewREST connects nothing yet.
 func NewREST(config *rest.Config) (*REST, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	config = rest.CopyConfig(config)
-	config.GroupVersion = &v1alpha1.GroupVersion
-	config.APIPath = "/apis"
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	client, err := rest.RESTClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	return &REST{client, runtime.NewParameterCodec(scheme)}, nil
+	client, err := kubeapi.New(config)
+	return &REST{client}, err
+}
+
+// path is that of a collection of this group, of an object or of a subresource.
+func path(namespace string, parts ...string) string {
+	return kubeapi.Path("/apis/"+v1alpha1.GroupVersion.String(), namespace, parts...)
 }
 
 // Get implements [API].
 func (r *REST) Get(ctx context.Context, namespace, name string) (*v1alpha1.PeerPod, error) {
-	return into(ctx, r.client.Get().Namespace(namespace).Resource(v1alpha1.Resource).Name(name))
+	pp := &v1alpha1.PeerPod{}
+	return pp, r.client.Get(ctx, path(namespace, v1alpha1.Resource, name), pp)
 }
 
 // Create implements [API].
 func (r *REST) Create(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.PeerPod, error) {
-	return into(ctx, r.client.Post().Namespace(pp.Namespace).Resource(v1alpha1.Resource).Body(pp))
+	made := &v1alpha1.PeerPod{}
+	return made, r.client.Create(ctx, path(pp.Namespace, v1alpha1.Resource), pp, made)
 }
 
 // Patch implements [API].
 func (r *REST) Patch(ctx context.Context, namespace, name, subresource string, patch []byte) (*v1alpha1.PeerPod, error) {
-	request := r.client.Patch(types.MergePatchType).Namespace(namespace).Resource(v1alpha1.Resource).Name(name).Body(patch)
-	if subresource != "" {
-		request = request.SubResource(subresource)
-	}
-	return into(ctx, request)
+	now := &v1alpha1.PeerPod{}
+	return now, r.client.PatchInto(ctx, path(namespace, v1alpha1.Resource, name, subresource), json.RawMessage(patch), now)
 }
 
 // Delete implements [API].
 func (r *REST) Delete(ctx context.Context, namespace, name string, uid types.UID) error {
-	return r.client.Delete().Namespace(namespace).Resource(v1alpha1.Resource).Name(name).
-		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}).Do(ctx).Error()
+	return r.client.DeleteIf(ctx, path(namespace, v1alpha1.Resource, name), metav1.Preconditions{UID: &uid})
 }
 
 // OfNode lists the PeerPods of one node in all namespaces.
 func (r *REST) OfNode(ctx context.Context, node string) ([]v1alpha1.PeerPod, error) {
-	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
-	var list v1alpha1.PeerPodList
-	err := r.client.Get().Resource(v1alpha1.Resource).VersionedParams(&options, r.params).Do(ctx).Into(&list)
-	return list.Items, err
+	return kubeapi.List[v1alpha1.PeerPod](ctx, r.client, path("", v1alpha1.Resource), map[string]string{"fieldSelector": ofNode(node)})
 }
 
 // Pools lists the PodVMPools.
 func (r *REST) Pools(ctx context.Context) ([]v1alpha1.PodVMPool, error) {
-	var list v1alpha1.PodVMPoolList
-	err := r.client.Get().Resource(v1alpha1.PoolResource).Do(ctx).Into(&list)
-	return list.Items, err
+	return kubeapi.List[v1alpha1.PodVMPool](ctx, r.client, path("", v1alpha1.PoolResource), nil)
 }
 
 // OfPool lists the PeerPods of the VMs of one pool that no pod has taken.
 func (r *REST) OfPool(ctx context.Context, namespace, pool string) ([]v1alpha1.PeerPod, error) {
-	options := metav1.ListOptions{LabelSelector: LabelPool + "=" + pool, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", "").String()}
-	var list v1alpha1.PeerPodList
-	err := r.client.Get().Namespace(namespace).Resource(v1alpha1.Resource).VersionedParams(&options, r.params).Do(ctx).Into(&list)
-	return list.Items, err
+	return kubeapi.List[v1alpha1.PeerPod](ctx, r.client, path(namespace, v1alpha1.Resource), map[string]string{
+		"labelSelector": LabelPool + "=" + pool, "fieldSelector": ofNode(""),
+	})
 }
 
-func into(ctx context.Context, request *rest.Request) (*v1alpha1.PeerPod, error) {
-	pp := &v1alpha1.PeerPod{}
-	return pp, request.Do(ctx).Into(pp)
-}
+func ofNode(name string) string { return fields.OneTermEqualSelector("spec.nodeName", name).String() }
 
 // ClusterID returns the identity that a cluster has when nobody gave it one:
 // the UID of its oldest namespace, which lives as long as the cluster.

@@ -52,14 +52,9 @@ type Pools struct {
 
 // Reconcile implements reconcile.Reconciler for PodVMPools.
 func (p *Pools) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	select {
-	case <-p.clouds.Ready():
-	case <-ctx.Done():
-		return reconcile.Result{}, ctx.Err()
-	}
 	pool := &v1alpha1.PodVMPool{}
-	if err := p.cached.Get(ctx, request.NamespacedName, pool); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	if there, err := p.read(ctx, request, pool); !there {
+		return reconcile.Result{}, err
 	}
 	if pool.DeletionTimestamp != nil {
 		return ignoreStale(p.drain(ctx, pool))

@@ -83,14 +83,9 @@ func (p *PoolVMs) begin(ctx context.Context, pool *v1alpha1.PodVMPool, providerN
 
 // Reconcile implements reconcile.Reconciler for the PeerPods of pools.
 func (p *PoolVMs) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	select {
-	case <-p.clouds.Ready():
-	case <-ctx.Done():
-		return reconcile.Result{}, ctx.Err()
-	}
 	pp := &v1alpha1.PeerPod{}
-	if err := p.cached.Get(ctx, request.NamespacedName, pp); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	if there, err := p.read(ctx, request, pp); !there {
+		return reconcile.Result{}, err
 	}
 	switch {
 	case pp.DeletionTimestamp != nil || pp.Spec.Pool == nil:

@@ -47,22 +47,25 @@ const operatorPause = 5 * time.Minute
 
 // Reconcile implements reconcile.Reconciler.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	select {
-	case <-r.clouds.Ready():
-	case <-ctx.Done():
-		return reconcile.Result{}, ctx.Err()
-	}
 	pp := &v1alpha1.PeerPod{}
-	err := r.cached.Get(ctx, request.NamespacedName, pp)
-	switch {
-	case errors.IsNotFound(err):
-		return reconcile.Result{}, nil
-	case err != nil:
+	switch there, err := r.read(ctx, request, pp); {
+	case !there:
 		return reconcile.Result{}, err
 	case pp.DeletionTimestamp != nil:
 		return ignoreStale(r.remove(ctx, pp))
 	}
 	return ignoreStale(r.keep(ctx, pp))
+}
+
+// read waits until the providers are configured and reads the object of a request; false if there is none.
+func (r *Reconciler) read(ctx context.Context, request reconcile.Request, into client.Object) (bool, error) {
+	select {
+	case <-r.clouds.Ready():
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	err := r.cached.Get(ctx, request.NamespacedName, into)
+	return err == nil, client.IgnoreNotFound(err)
 }
 
 // ignoreStale ignores errors that only mean that the object has changed meanwhile:

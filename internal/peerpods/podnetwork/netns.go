@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -136,22 +134,8 @@ func ensureNamespace(path string) (*namespace, error) {
 	if !errors.Is(err, ErrNoNetns) {
 		return ns, err
 	}
-	if err := createNamespace(path); err != nil {
-		return nil, fmt.Errorf("create network namespace %s: %w", path, err)
+	if err := localnet.CreateNetns(path); err != nil {
+		return nil, err
 	}
 	return openNamespace(path)
-}
-
-func createNamespace(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
-	if err != nil {
-		return err
-	}
-	file.Close()
-	return localnet.InNewNetns(func() error {
-		return unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
-	})
 }

@@ -13,6 +13,7 @@ import (
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/task"
 	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
@@ -31,29 +32,26 @@ func (s *Service) live(id string) (*container, error) {
 
 // Pause freezes a container.
 func (s *Service) Pause(ctx context.Context, req *taskapi.PauseRequest) (*emptypb.Empty, error) {
-	c, err := s.live(req.ID)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.guest.Pause(ctx); err != nil {
-		return nil, wire(err)
-	}
-	c.init.setPaused(true)
-	s.opts.Events.Publish(&events.TaskPaused{ContainerID: c.id})
-	return &emptypb.Empty{}, nil
+	return s.setPaused(ctx, req.ID, true, (*podclient.Container).Pause, &events.TaskPaused{ContainerID: req.ID})
 }
 
 // Resume undoes Pause.
 func (s *Service) Resume(ctx context.Context, req *taskapi.ResumeRequest) (*emptypb.Empty, error) {
-	c, err := s.live(req.ID)
+	return s.setPaused(ctx, req.ID, false, (*podclient.Container).Resume, &events.TaskResumed{ContainerID: req.ID})
+}
+
+func (s *Service) setPaused(
+	ctx context.Context, id string, paused bool, do func(*podclient.Container, context.Context) error, event proto.Message,
+) (*emptypb.Empty, error) {
+	c, err := s.live(id)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.guest.Resume(ctx); err != nil {
+	if err := do(c.guest, ctx); err != nil {
 		return nil, wire(err)
 	}
-	c.init.setPaused(false)
-	s.opts.Events.Publish(&events.TaskResumed{ContainerID: c.id})
+	c.init.setPaused(paused)
+	s.opts.Events.Publish(event)
 	return &emptypb.Empty{}, nil
 }
 

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outrigger/outrigger/internal/authority"
 )
 
 // maxBody is how much of a body is written.
@@ -43,7 +45,7 @@ type Exchange struct {
 
 // Recorder is a proxy that is running.
 type Recorder struct {
-	authority *authority
+	authority *authority.Authority
 	env       map[string]string
 	server    *http.Server
 	forward   *httputil.ReverseProxy
@@ -150,7 +152,7 @@ func (r *Recorder) open(conn net.Conn, host string) {
 		in.URL.Scheme, in.URL.Host = "https", host
 		r.forward.ServeHTTP(w, in)
 	})}
-	once := &single{conn: r.authority.wrap(conn, host), closed: make(chan struct{})}
+	once := &single{conn: wrap(r.authority, conn, host), closed: make(chan struct{})}
 	inner.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateClosed {
 			once.Close()

@@ -114,7 +114,7 @@ func New(opts Options) (*Cluster, error) {
 	if c.api, err = kubeapi.New(opts.Config); err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	peerPods, err := claims.NewREST(kubeapi.Bounded(opts.Config))
+	peerPods, err := claims.NewREST(opts.Config)
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}

@@ -36,12 +36,10 @@ func metadata(ctx context.Context, config *rest.Config, resource, name string, i
 		return metav1.ObjectMeta{}, err
 	}
 	for {
-		var object struct {
-			Metadata metav1.ObjectMeta `json:"metadata"`
-		}
+		var object metav1.PartialObjectMetadata
 		err := api.Get(ctx, kubeapi.Path(kubeapi.Core, "", resource, name), &object)
 		if err == nil || !insist || !unreachable(err) || poll.Sleep(ctx, time.Second) != nil {
-			return object.Metadata, err
+			return object.ObjectMeta, err
 		}
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/peerpods/relay"
+	"github.com/outrigger/outrigger/internal/program"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
@@ -40,49 +39,44 @@ type relayLink struct {
 const answerWithin = 10 * time.Second
 
 func (l *relayLink) Serve(ctx context.Context, req *relaypb.ServeRequest) error {
-	_, err := ask(ctx, l, func(c relaypb.RelayService) (*relaypb.ServeResponse, error) { return c.Serve(ctx, req) })
+	_, err := ask(ctx, l, relaypb.RelayService.Serve, req)
 	return err
 }
 
 func (l *relayLink) Stop(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	_, err := ask(ctx, l, func(c relaypb.RelayService) (*relaypb.StopResponse, error) {
-		return c.Stop(ctx, &relaypb.StopRequest{Id: id})
-	})
+	_, err := ask(ctx, l, relaypb.RelayService.Stop, &relaypb.StopRequest{Id: id})
 	return err
 }
 
 func (l *relayLink) List(ctx context.Context) ([]*relaypb.Served, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	resp, err := ask(ctx, l, func(c relaypb.RelayService) (*relaypb.ListResponse, error) {
-		return c.List(ctx, &relaypb.ListRequest{})
-	})
+	resp, err := ask(ctx, l, relaypb.RelayService.List, &relaypb.ListRequest{})
 	return resp.GetServed(), err
 }
 
 func (l *relayLink) Timeline(ctx context.Context, id string) (*timelinepb.Timeline, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	return ask(ctx, l, func(c relaypb.RelayService) (*timelinepb.Timeline, error) {
-		return c.Timeline(ctx, &relaypb.TimelineRequest{Id: id})
-	})
+	return ask(ctx, l, relaypb.RelayService.Timeline, &relaypb.TimelineRequest{Id: id})
 }
 
 // ask calls the relay. If the connection has broken it calls again on a new
 // one, since all calls are idempotent.
-func ask[T any](ctx context.Context, l *relayLink, call func(relaypb.RelayService) (T, error)) (T, error) {
+func ask[Req, Resp any](
+	ctx context.Context, l *relayLink, call func(relaypb.RelayService, context.Context, *Req) (*Resp, error), req *Req,
+) (*Resp, error) {
 	client, err := l.connect(ctx, nil)
 	if err != nil {
-		var none T
-		return none, err
+		return nil, err
 	}
-	resp, err := call(client)
+	resp, err := call(client, ctx, req)
 	if broken(err) && ctx.Err() == nil {
 		l.log.Warn("the connection to the agent relay broke; connecting again", "error", err)
 		if client, err = l.connect(ctx, client); err == nil {
-			resp, err = call(client)
+			resp, err = call(client, ctx, req)
 		}
 	}
 	return resp, keepStatus(err)
@@ -188,13 +182,7 @@ func relayProgram(configured string) (string, error) {
 		}
 		return configured, nil
 	}
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), relay.Program)
-		if _, err := exec.LookPath(beside); err == nil {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath(relay.Program)
+	path, err := program.Find(relay.Program)
 	if err != nil {
 		return "", errors.New("agent-relay is neither beside this program nor in PATH; name it with -relay-path")
 	}

@@ -17,7 +17,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -28,6 +27,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/localnet"
 )
 
 // dialTimeout bounds the way into the VM. kubectl waits without a limit.
@@ -88,25 +89,12 @@ func address(ns netns.NsHandle) (netip.Addr, error) {
 }
 
 // listen opens a socket in the namespace. Where it is used from is the same.
-func listen(ns netns.NsHandle) (net.Listener, error) {
-	type result struct {
-		net.Listener
-		error
-	}
-	made := make(chan result)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, and with it that
-		// it is in the namespace.
-		runtime.LockOSThread()
-		if err := netns.Set(ns); err != nil {
-			made <- result{nil, err}
-			return
-		}
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		made <- result{l, err}
-	}()
-	r := <-made
-	return r.Listener, r.error
+func listen(ns netns.NsHandle) (l net.Listener, err error) {
+	err = localnet.InNetns(ns, func() (err error) {
+		l, err = net.Listen("tcp4", "127.0.0.1:0")
+		return err
+	})
+	return l, err
 }
 
 func (f *Forwarder) accept() {

@@ -6,12 +6,10 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
-	"net"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/internal/authority"
 )
 
 // Keys of the Secret. The first three are those of cert-manager.
@@ -116,23 +114,11 @@ type generation struct{ ca, cert, key []byte }
 
 // issue makes a generation that is valid for the hosts.
 func issue(now time.Time, hosts []string) (generation, error) {
-	ca, err := podtls.NewAuthority("peerpods-webhook CA", now.Add(-skew), now.Add(lifetime))
+	ca, err := authority.New("peerpods-webhook CA", now.Add(-skew), now.Add(lifetime))
 	if err != nil {
 		return generation{}, err
 	}
-	// 64 is the most that X.509 allows (RFC 5280, ub-common-name).
-	leaf := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: hosts[0][:min(len(hosts[0]), 64)]},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, host := range hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			leaf.IPAddresses = append(leaf.IPAddresses, ip)
-		} else {
-			leaf.DNSNames = append(leaf.DNSNames, host)
-		}
-	}
-	cert, key, err := ca.Issue(leaf)
+	cert, key, err := ca.Issue(authority.Server(hosts...))
 	return generation{ca.PEM(), cert, key}, err
 }
 
