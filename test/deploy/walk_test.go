@@ -320,13 +320,13 @@ func (w *walk) answer(args []string) (string, error) {
 			continue
 		}
 		flags := flagsOf(args[1:])
-		flags["--last"] = args[len(args)-1]
+		flags["--line"], flags["--last"] = line, args[len(args)-1]
 		for name, want := range a.flags {
 			if got, there := flags[name]; !there || want != "" && got != want {
 				return "", fmt.Errorf("flag %s is %q, want %q", name, got, want)
 			}
 		}
-		expand := func(text string) string { return os.Expand(text, func(name string) string { return flags["--"+name] }) }
+		expand := func(text string) string { return os.Expand(text, func(name string) string { return cmp.Or(flags["--"+name], flags["-"+name]) }) }
 		if a.makes != "" {
 			w.made = append(w.made, expand(a.makes))
 		}
