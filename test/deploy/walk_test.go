@@ -105,6 +105,7 @@ type walk struct {
 var sites = map[string]func(*testing.T, *walk) site{
 	"alibabacloud": alibabaSite,
 	"aws":          awsSite,
+	"azure":        azureSite,
 	"openstack":    openstackSite,
 }
 
@@ -326,7 +327,9 @@ func (w *walk) answer(args []string) (string, error) {
 				return "", fmt.Errorf("flag %s is %q, want %q", name, got, want)
 			}
 		}
-		expand := func(text string) string { return os.Expand(text, func(name string) string { return cmp.Or(flags["--"+name], flags["-"+name]) }) }
+		expand := func(text string) string {
+			return os.Expand(text, func(name string) string { return cmp.Or(flags["--"+name], flags["-"+name]) })
+		}
 		if a.makes != "" {
 			w.made = append(w.made, expand(a.makes))
 		}
