@@ -106,6 +106,7 @@ var sites = map[string]func(*testing.T, *walk) site{
 	"alibabacloud": alibabaSite,
 	"aws":          awsSite,
 	"azure":        azureSite,
+	"gcp":          gcpSite,
 	"openstack":    openstackSite,
 }
 
@@ -246,6 +247,9 @@ func (w *walk) do(args []string, env map[string]string) (string, error) {
 	return w.answer(args)
 }
 
+// clusterIssuer signs the service accounts' tokens of the cluster.
+const clusterIssuer = "https://cluster.example"
+
 // kubectl answers for the cluster in which the page installs.
 func (w *walk) kubectl(args []string) (string, error) {
 	line := strings.Join(args, " ")
@@ -279,6 +283,8 @@ func (w *walk) kubectl(args []string) (string, error) {
 		return exists("RuntimeClass/kata-remote")
 	case rollout != nil:
 		return exists(rollout[1])
+	case line == "get --raw /.well-known/openid-configuration":
+		return `{"issuer": "` + clusterIssuer + `"}`, nil
 	case line == "label nodes --all node.kubernetes.io/worker=":
 		return "", nil
 	case line == "delete crd peerpods.confidentialcontainers.org podvmpools.confidentialcontainers.org", line == "delete namespace "+namespace:
@@ -537,6 +543,16 @@ func (w *walk) outside(name, content string) string {
 func (w *walk) file(argument string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(w.dir, strings.TrimPrefix(strings.TrimPrefix(argument, "file://"), "@")))
 	return string(data), err
+}
+
+// imageRemoved notes that an image is removed, whose id ends in its name.
+func (w *walk) imageRemoved(name string) error {
+	at := slices.IndexFunc(w.made, func(what string) bool { return strings.HasPrefix(what, "image ") && strings.HasSuffix(what, name) })
+	if at < 0 {
+		return fmt.Errorf("image %s was not made: there are %q", name, w.made)
+	}
+	w.made = slices.Delete(w.made, at, at+1)
+	return nil
 }
 
 // create makes the VM of a pod, as the adaptor does.
