@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -33,6 +34,8 @@ type site struct {
 	// env are the variables with which programs find the simulated cloud: endpoints,
 	// authorities. They are what a user does not set.
 	env map[string]string
+	// flags are such settings that are no variables.
+	flags []string
 	// user are the variables that the page says have to be set, such as credentials.
 	user map[string]string
 	// means is what values of the page are here: files of the cluster's pods, a region.
@@ -41,6 +44,8 @@ type site struct {
 	shell string
 	// tools are the command lines of the cloud and of others, by name.
 	tools map[string][]answer
+	// nodes is the cluster's list of nodes, as JSON.
+	nodes string
 	// image writes what `make podvm-image` makes, as small as the cloud takes it.
 	image func(path string) error
 	// calls are the permissions that calls have needed so far; nil where the cloud does
@@ -107,6 +112,7 @@ var sites = map[string]func(*testing.T, *walk) site{
 	"aws":          awsSite,
 	"azure":        azureSite,
 	"gcp":          gcpSite,
+	"ibmcloud":     ibmcloudSite,
 	"openstack":    openstackSite,
 }
 
@@ -274,17 +280,15 @@ func (w *walk) kubectl(args []string) (string, error) {
 		}
 		return "", nil
 	case strings.HasPrefix(line, "wait --for=delete peerpods --all --all-namespaces "):
-		names, err := w.instances()
-		if len(names) > 0 {
-			err = errors.Join(err, fmt.Errorf("there are %q", names))
-		}
-		return "", err
+		return "", w.waitForNone()
 	case line == "get runtimeclass kata-remote":
 		return exists("RuntimeClass/kata-remote")
 	case rollout != nil:
 		return exists(rollout[1])
 	case line == "get --raw /.well-known/openid-configuration":
 		return `{"issuer": "` + clusterIssuer + `"}`, nil
+	case line == "get nodes -o json" && w.site.nodes != "":
+		return w.site.nodes, nil
 	case line == "label nodes --all node.kubernetes.io/worker=":
 		return "", nil
 	case line == "delete crd peerpods.confidentialcontainers.org podvmpools.confidentialcontainers.org", line == "delete namespace "+namespace:
@@ -358,6 +362,11 @@ func (w *walk) answer(args []string) (string, error) {
 // they are where the simulated cloud is.
 func (w *walk) cloud(settings ...map[string]string) config.Configurable {
 	manager := provider.Get(w.provider).(config.Configurable).Fresh()
+	flags := flag.NewFlagSet(w.provider, flag.ContinueOnError)
+	manager.ParseCmd(flags)
+	if err := flags.Parse(w.site.flags); err != nil {
+		w.t.Error(err)
+	}
 	manager.(interface{ LoadFrom(func(string) string) }).LoadFrom(func(name string) string {
 		for _, values := range append([]map[string]string{w.site.env}, settings...) {
 			if value := values[name]; value != "" {
@@ -555,6 +564,9 @@ func (w *walk) imageRemoved(name string) error {
 	return nil
 }
 
+// sandbox is the pod's.
+const sandbox = "0123456789abcdef0123456789abcdef"
+
 // create makes the VM of a pod, as the adaptor does.
 func (w *walk) create(file string) error {
 	data, err := os.ReadFile(filepath.Join(w.dir, file))
@@ -566,7 +578,6 @@ func (w *walk) create(file string) error {
 	if !slices.ContainsFunc(w.objects, func(o *unstructured.Unstructured) bool { return id(o) == "RuntimeClass "+class }) {
 		return fmt.Errorf("there is no RuntimeClass %q", class)
 	}
-	sandbox := "0123456789abcdef0123456789abcdef"
 	return w.use(func(ctx context.Context, p provider.Provider) error {
 		instance, err := p.CreateInstance(ctx, pod.GetName(), sandbox, cloudinit.Raw("#cloud-config\n"), provider.InstanceTypeSpec{Tags: cloudsim.OwnerTags(sandbox)})
 		if err == nil {
@@ -592,7 +603,7 @@ func (w *walk) instances() (names []string, err error) {
 		if !ok {
 			return errors.New("the provider lists no instances")
 		}
-		list, err := lister.ListInstances(ctx, nil)
+		list, err := lister.ListInstances(ctx, map[string]string{provider.TagKey: sandbox})
 		for _, i := range list {
 			if i.State != provider.StateDeleting {
 				names = append(names, i.Name)
@@ -601,6 +612,19 @@ func (w *walk) instances() (names []string, err error) {
 		return err
 	})
 	return names, err
+}
+
+// waitForNone waits until the provider lists no instance.
+func (w *walk) waitForNone() error {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		names, err := w.instances()
+		if err != nil || len(names) == 0 {
+			return err
+		}
+		if len(w.pods) > 0 || time.Now().After(deadline) {
+			return fmt.Errorf("there are %q", names)
+		}
+	}
 }
 
 // nameLines says the names of the pods' VMs, each in a line.
@@ -664,11 +688,24 @@ func TestPagesFollowed(t *testing.T) {
 			if !slices.Equal(w.made, w.site.stays) {
 				t.Errorf("the page leaves %q, want %q", w.made, w.site.stays)
 			}
-			if left := w.site.left(); len(left) > 0 {
-				t.Errorf("the cloud has %q", left)
-			}
+			w.wantNothing()
 			w.wantGranted()
 		})
+	}
+}
+
+// wantNothing waits until the cloud has nothing of the provider's.
+func (w *walk) wantNothing() {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		left := w.site.left()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Errorf("the cloud has %q", left)
+			return
+		}
 	}
 }
 
