@@ -54,9 +54,9 @@ func TestRole(t *testing.T) {
 	if diff := cmp.Diff(seen, role); diff != "" {
 		t.Errorf("-used +role\n%s", diff)
 	}
-	list := strings.Join(seen, "\n") + "\n"
-	cloudsim.CheckDoc(t, page, "role", "```\n"+list+"```")
-	cloudsim.CheckFile(t, "../../deploy/overlays/ibmcloud/role-actions.txt", list)
+	text := strings.Join(seen, "\n") + "\n"
+	cloudsim.CheckDoc(t, page, "role", "```\n"+text+"```")
+	cloudsim.CheckFile(t, "../../deploy/overlays/ibmcloud/role-actions.txt", text)
 }
 
 // TestCalls is the table of calls in the documentation.
