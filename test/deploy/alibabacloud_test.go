@@ -21,12 +21,12 @@ import (
 
 // alibabaSite is the simulated cloud, and the command line with which the page makes image,
 // cluster, way out and role.
-func alibabaSite(t *testing.T, w *walk) site {
+func alibabaSite(t *testing.T, w *walk) walkSite {
 	cloud := sim.New(t, sim.Options{})
 	token := w.outside("token", sim.Token(sim.ServiceAccount()))
 	region := map[string]string{"--RegionId": sim.Region}
 	with := func(flags map[string]string) map[string]string { maps.Copy(flags, region); return flags }
-	return site{
+	return walkSite{
 		env: map[string]string{
 			"ALIBABACLOUD_CA_FILE": cloud.CAFile, "ALIBABACLOUD_ECS_ENDPOINT": cloud.Endpoint, "ALIBABACLOUD_VPC_ENDPOINT": cloud.Endpoint, "ALIBABACLOUD_STS_ENDPOINT": cloud.Endpoint,
 		},

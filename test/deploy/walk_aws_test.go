@@ -25,7 +25,7 @@ const (
 )
 
 // awsSite is EC2 with its neighbours, and an EKS cluster whose tokens it trusts.
-func awsSite(t *testing.T, w *walk) site {
+func awsSite(t *testing.T, w *walk) walkSite {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func awsSite(t *testing.T, w *walk) site {
 	cloud := sim.New(t, sim.Options{Issuer: &sim.Issuer{URL: "https://" + awsIssuer, Audience: "sts.amazonaws.com", Subject: subject, Role: awsRole, Key: &key.PublicKey}})
 	server := cloudsim.Serve(t, cloud.Handler())
 	token := w.outside("token", sim.Token(key, "https://"+awsIssuer, subject, "sts.amazonaws.com", time.Now().Add(time.Hour)))
-	return site{
+	return walkSite{
 		env:  map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_ENDPOINT_URL_STS": server.URL, "AWS_CA_BUNDLE": server.CAFile, "AWS_EC2_METADATA_DISABLED": "true"},
 		user: map[string]string{"AWS_ACCESS_KEY_ID": sim.KeyID, "AWS_SECRET_ACCESS_KEY": sim.Secret},
 		means: map[string]string{

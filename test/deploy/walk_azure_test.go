@@ -16,10 +16,10 @@ import (
 )
 
 // azureSite is a subscription, and an AKS cluster whose tokens it trusts.
-func azureSite(t *testing.T, w *walk) site {
+func azureSite(t *testing.T, w *walk) walkSite {
 	cloud := sim.New(t, sim.Options{})
 	token := w.outside("token", cloud.FederatedToken(t, sim.Claims{}))
-	return site{
+	return walkSite{
 		env: map[string]string{
 			"AZURE_AUTHORITY_HOST": cloud.Server.URL, "AZURE_RESOURCE_MANAGER_ENDPOINT": cloud.Server.URL, "AZURE_CA_FILE": cloud.Server.CAFile,
 			// The simulated token, which pods have at the setting's default.

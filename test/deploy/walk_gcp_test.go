@@ -18,14 +18,14 @@ import (
 )
 
 // gcpSite is a project, and a cluster whose tokens it trusts.
-func gcpSite(t *testing.T, w *walk) site {
+func gcpSite(t *testing.T, w *walk) walkSite {
 	cloud := sim.New(t, cloudsim.NewWorld())
 	own := filepath.Join(w.dir, ".config/gcloud")
 	if err := errors.Join(os.MkdirAll(own, 0o700), os.WriteFile(filepath.Join(own, "application_default_credentials.json"), []byte(cloud.ServiceAccount()), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	account := cloud.ExternalAccount(w.outside("token", sim.ClusterToken(time.Hour)), true)
-	return site{
+	return walkSite{
 		env: map[string]string{"GCP_ENDPOINT": cloud.Server.URL, "GCP_RESOURCE_MANAGER_ENDPOINT": cloud.Server.URL, "GCP_CA_FILE": cloud.Server.CAFile},
 		// The network of the page's default has subnetworks of its own.
 		means: map[string]string{"my-project": sim.Project, "default": sim.OtherNetwork},

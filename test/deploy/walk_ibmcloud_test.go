@@ -14,9 +14,9 @@ import (
 )
 
 // ibmcloudSite is a VPC with a cluster whose tokens it trusts.
-func ibmcloudSite(t *testing.T, w *walk) site {
+func ibmcloudSite(t *testing.T, w *walk) walkSite {
 	cloud := sim.New(t, cloudsim.NewWorld())
-	return site{
+	return walkSite{
 		env: map[string]string{
 			"IBMCLOUD_VPC_ENDPOINT": cloud.Server.URL + "/v1", "IBMCLOUD_IAM_ENDPOINT": cloud.Server.URL + "/identity/token", "IBMCLOUD_CA_FILE": cloud.Server.CAFile,
 		},

@@ -14,11 +14,11 @@ import (
 )
 
 // openstackSite is an OpenStack in which the page's user may do what the page lists.
-func openstackSite(t *testing.T, w *walk) site {
+func openstackSite(t *testing.T, w *walk) walkSite {
 	cloud := sim.Start(t)
 	w.granted = listed(t, "openstack", "policies")
 	rule := map[string]string{"--protocol": "", "--dst-port": "", "--remote-ip": "10.0.0.0/24"}
-	return site{
+	return walkSite{
 		env:   map[string]string{"OS_CACERT": cloud.CAFile},
 		user:  map[string]string{"OS_USERNAME": sim.User, "OS_PASSWORD": sim.Password, "OS_PROJECT_NAME": sim.Project},
 		means: map[string]string{"https://keystone.example:5000/v3": cloud.URL},

@@ -20,14 +20,14 @@ import (
 )
 
 // vcsim has data races of its own.
-func init() { sites["vsphere"] = vsphereSite }
+func init() { walkSites["vsphere"] = vsphereSite }
 
 // vsphereSite is a vCenter with one folder for the pods.
-func vsphereSite(t *testing.T, w *walk) site {
+func vsphereSite(t *testing.T, w *walk) walkSite {
 	center := sim.Start(t)
 	fingerprint := strings.ReplaceAll(fmt.Sprintf("% X", sha256.Sum256(center.Server.Certificate().Raw)), " ", ":")
 	principal := map[string]string{"-principal": sim.User}
-	return site{
+	return walkSite{
 		user: map[string]string{"GOVC_USERNAME": sim.User, "GOVC_PASSWORD": sim.Password, "POD_USER": sim.User, "POD_PASSWORD": sim.Password},
 		means: map[string]string{
 			"vcenter.example": center.URL, "DC": sim.Datacenter, "/DC/vm/pods": center.Folder, "Cluster1": sim.Cluster, "datastore1": sim.Datastore,
