@@ -34,7 +34,7 @@ type walkSite struct {
 	// env are the variables with which programs find the simulated cloud: endpoints,
 	// authorities. They are what a user does not set.
 	env map[string]string
-	// flags are such settings that are no variables.
+	// flags are such settings as have no variable.
 	flags []string
 	// user are the variables that the page says have to be set, such as credentials.
 	user map[string]string
