@@ -33,7 +33,7 @@ func TestAlibabaPageStarts(t *testing.T) {
 		t.Errorf("the image's providers: %v\n%s", err, out)
 	}
 	cloud := sim.New(t, sim.Options{})
-	w := follow(t, "alibabacloud")
+	w := follow(t, "alibabacloud", alibabaSite)
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte(sim.Token(sim.ServiceAccount())), 0o600); err != nil {

@@ -149,7 +149,7 @@ func projected(t *testing.T, o *unstructured.Unstructured) (token map[string]any
 // heredoc returns a file that a provider's page writes.
 func heredoc(t *testing.T, provider, name string) string {
 	t.Helper()
-	match := regexp.MustCompile(`(?ms)^cat >` + regexp.QuoteMeta(name) + ` <<'?EOF'?\n(.*?)^EOF$`).FindStringSubmatch(strings.Join(commandsOf(t, provider), ""))
+	match := regexp.MustCompile(`(?ms)^cat >` + regexp.QuoteMeta(name) + ` <<'?EOF'?\n(.*?)^EOF$`).FindStringSubmatch(strings.Join(commandsOf(t, providerPage(provider)), ""))
 	if match == nil {
 		t.Fatalf("the page writes no %s", name)
 	}
