@@ -119,7 +119,8 @@ func wantTrust(document string) error {
 	s := policy.Statement[0]
 	want := fmt.Sprintf(`["system:serviceaccount:%[1]s:cloud-api-adaptor","system:serviceaccount:%[1]s:peerpod-ctrl"]`, namespace)
 	compact := strings.Join(strings.Fields(string(s.Condition.StringEquals[awsIssuer+":sub"])), "")
-	if s.Principal.Federated != "arn:aws:iam::123456789012:oidc-provider/"+awsIssuer || string(s.Condition.StringEquals[awsIssuer+":aud"]) != `"sts.amazonaws.com"` || compact != want {
+	audience := string(s.Condition.StringEquals[awsIssuer+":aud"])
+	if s.Principal.Federated != "arn:aws:iam::123456789012:oidc-provider/"+awsIssuer || audience != `"sts.amazonaws.com"` || compact != want {
 		return fmt.Errorf("the role trusts others: %s", document)
 	}
 	return nil

@@ -254,7 +254,10 @@ func TestPagesFollowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := follow(t, name, walkSites[name])
 			asked := strings.Join(w.log, "\n")
-			for _, want := range []string{"make podvm-image", "make image push", "kubectl get runtimeclass kata-remote", "kubectl apply -f nginx.yaml", "kubectl wait --for=condition=Ready", "kubectl delete -f nginx.yaml", "kubectl wait --for=delete peerpods"} {
+			for _, want := range []string{
+				"make podvm-image", "make image push", "kubectl get runtimeclass kata-remote", "kubectl apply -f nginx.yaml",
+				"kubectl wait --for=condition=Ready", "kubectl delete -f nginx.yaml", "kubectl wait --for=delete peerpods",
+			} {
 				if !strings.Contains(asked, want) {
 					t.Errorf("the page does not lead to %q", want)
 				}

@@ -228,7 +228,8 @@ func (w *walk) deploy(env map[string]string) error {
 func (w *walk) helm(args []string) (string, error) {
 	switch args[0] {
 	case "install":
-		render := exec.Command(tool(w.t, "helm"), append([]string{"template", "--kube-version", kubeVersion}, slices.DeleteFunc(args[1:], func(a string) bool { return a == "--create-namespace" })...)...)
+		args = slices.DeleteFunc(args[1:], func(a string) bool { return a == "--create-namespace" })
+		render := exec.Command(tool(w.t, "helm"), append([]string{"template", "--kube-version", kubeVersion}, args...)...)
 		render.Dir = w.dir
 		out, err := render.Output()
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
