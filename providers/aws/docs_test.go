@@ -129,12 +129,17 @@ func policyOf(actions []string) string {
 	if err != nil {
 		panic(err)
 	}
-	return "```json\n" + string(text) + "\n```\n"
+	return string(text) + "\n"
 }
 
-// TestPolicy: the page's policy is what the calls needed.
+// policyFile is the page's policy for `aws iam create-policy`.
+const policyFile = "../../deploy/overlays/aws/policy.json"
+
+// TestPolicy: the page's policy is what the calls needed, and so is the overlay's.
 func TestPolicy(t *testing.T) {
-	cloudsim.CheckDoc(t, page, "policy", policyOf(actions(t)))
+	want := policyOf(actions(t))
+	cloudsim.CheckDoc(t, page, "policy", "```json\n"+want+"```\n")
+	cloudsim.CheckFile(t, policyFile, want)
 }
 
 // permitted are the actions of the page's policy.

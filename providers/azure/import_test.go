@@ -222,6 +222,7 @@ func TestImportRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cloudsim.CheckFile(t, overlay+"import-role.json", string(data)+"\n")
 	cloudsim.CheckDoc(t, page, "importing", "```json\n"+string(data)+"\n```\n")
 	for _, action := range actions {
 		if strings.HasSuffix(action, "/delete") || strings.Contains(action, "/locations/") {

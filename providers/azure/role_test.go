@@ -19,7 +19,11 @@ import (
 	azuresim "github.com/outrigger/outrigger/test/cloudsim/azure"
 )
 
-const page = "../../docs/providers/azure.md"
+const (
+	page = "../../docs/providers/azure.md"
+	// overlay has the page's roles as files.
+	overlay = "../../deploy/overlays/azure/"
+)
 
 var documentation = sync.OnceValues(func() ([]byte, error) { return os.ReadFile(page) })
 
@@ -87,11 +91,12 @@ func TestRoles(t *testing.T) {
 		t.Errorf("what ConfigVerifier looks for is not what is needed: -looked for +needed\n%s", diff)
 	}
 	var text strings.Builder
-	for i, file := range []string{"pods.json", "region.json", "network.json"} {
+	for i, file := range []string{"pods-role.json", "region-role.json", "network-role.json"} {
 		data, err := json.MarshalIndent(all[i], "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}
+		cloudsim.CheckFile(t, overlay+file, string(data)+"\n")
 		fmt.Fprintf(&text, "`%s`:\n\n```json\n%s\n```\n\n", file, data)
 	}
 	cloudsim.CheckDoc(t, page, "roles", text.String())

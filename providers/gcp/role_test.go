@@ -52,8 +52,9 @@ func TestRole(t *testing.T) {
 	if diff := cmp.Diff(seen, role()); diff != "" {
 		t.Errorf("-used +role\n%s", diff)
 	}
-	text := "```yaml\ntitle: Outrigger\nstage: GA\nincludedPermissions:\n- " + strings.Join(seen, "\n- ") + "\n```"
-	cloudsim.CheckDoc(t, page, "role", text)
+	text := "title: Outrigger\nstage: GA\nincludedPermissions:\n- " + strings.Join(seen, "\n- ") + "\n"
+	cloudsim.CheckDoc(t, page, "role", "```yaml\n"+text+"```")
+	cloudsim.CheckFile(t, "../../deploy/overlays/gcp/role.yaml", text)
 }
 
 // live makes every call there is.

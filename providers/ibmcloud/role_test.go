@@ -54,7 +54,9 @@ func TestRole(t *testing.T) {
 	if diff := cmp.Diff(seen, role); diff != "" {
 		t.Errorf("-used +role\n%s", diff)
 	}
-	cloudsim.CheckDoc(t, page, "role", "```\n"+strings.Join(seen, "\n")+"\n```")
+	text := strings.Join(seen, "\n") + "\n"
+	cloudsim.CheckDoc(t, page, "role", "```\n"+text+"```")
+	cloudsim.CheckFile(t, "../../deploy/overlays/ibmcloud/role-actions.txt", text)
 }
 
 // TestCalls is the table of calls in the documentation.

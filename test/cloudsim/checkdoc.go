@@ -47,6 +47,23 @@ func CheckDoc(t *testing.T, file, name, want string) {
 	}
 }
 
+// CheckFile fails unless a file has that content. With -update it writes it.
+func CheckFile(t *testing.T, file, want string) {
+	t.Helper()
+	got, err := os.ReadFile(file)
+	switch {
+	case err != nil && !os.IsNotExist(err):
+		t.Fatal(err)
+	case string(got) == want:
+	case !*update:
+		t.Errorf("%s is stale (go test with -update writes it): -there +wanted\n%s", file, cmp.Diff(string(got), want))
+	default:
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Actions collects the calls of many worlds: those of all tests of a package.
 type Actions struct {
 	mu   sync.Mutex

@@ -33,7 +33,7 @@ func TestAlibabaPageStarts(t *testing.T) {
 		t.Errorf("the image's providers: %v\n%s", err, out)
 	}
 	cloud := sim.New(t, sim.Options{})
-	open, secret := settings(t, parse(t, output(t, tool(t, "kustomize"), "build", filepath.Join(follow(t), "deploy/overlays/alibabacloud"))))
+	w := follow(t, "alibabacloud", alibabaSite)
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte(sim.Token(sim.ServiceAccount())), 0o600); err != nil {
@@ -48,7 +48,7 @@ func TestAlibabaPageStarts(t *testing.T) {
 	for _, name := range []string{"ECS", "VPC", "STS"} {
 		cmd.Env = append(cmd.Env, "ALIBABACLOUD_"+name+"_ENDPOINT="+cloud.Endpoint)
 	}
-	for _, pairs := range []map[string]string{open, secret} {
+	for _, pairs := range []map[string]string{w.open, w.secret} {
 		for name, value := range pairs {
 			if there[name] != "" {
 				value = there[name]
@@ -85,12 +85,8 @@ func wantVerified(t *testing.T, cmd *exec.Cmd) {
 // pagesImage runs the page's line that makes images, for the adaptor's alone.
 func pagesImage(t *testing.T) (dir string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, alibabaPage))
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir = t.TempDir()
-	for _, line := range makeLines(string(text)) {
+	for _, line := range makeLines(page(t, "providers/alibabacloud.md")) {
 		command, pushes := strings.CutSuffix(line.command, " push")
 		if !pushes || !strings.HasSuffix(command, "make image") {
 			continue

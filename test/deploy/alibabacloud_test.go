@@ -4,8 +4,9 @@ package deploy
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,116 +15,77 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	sim "github.com/outrigger/outrigger/test/cloudsim/alibabacloud"
 )
 
-const alibabaPage = "docs/providers/alibabacloud.md"
-
-// blocks returns the commands of the page, in order.
-func blocks(t *testing.T) []string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, alibabaPage))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []string
-	for _, match := range regexp.MustCompile("(?ms)^```bash\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		all = append(all, match[1])
-	}
-	if len(all) < 10 {
-		t.Fatalf("the page has %d blocks of commands", len(all))
-	}
-	return all
-}
-
-// cloud stands for the command line of the cloud and of others that need one:
-// it answers what the page asks of them, and notes what it was asked.
-const cloud = `
-note() { printf '%s\n' "$*" >>"$LOG"; }
-aliyun() {
-  note aliyun "$@"
-  case "$1 $2" in
-    "ecs ImportImage") echo '{"ImageId": "m-1"}' ;;
-    "ecs DescribeImages") echo '{"Images": {"Image": [{}]}}' ;;
-    "ecs DescribeInstances") echo '{"TotalCount": 0, "Instances": {"Instance": [{"InstanceName": "podvm-nginx-01234567"}]}}' ;;
-    "cs CreateCluster") echo '{"cluster_id": "c-1"}' ;;
-    "cs POST") jq -e .scaling_group.vswitch_ids[1] >/dev/null <<<"${@: -1}" && echo '{"nodepool_id": "np-1"}' ;;
-    "cs GET") echo '{"status": {"healthy_nodes": 1}}' ;;
-    "cs DescribeClusterDetail") echo '{"state": "running", "vpc_id": "vpc-1", "security_group_id": "sg-1", "parameters": {"WorkerVSwitchIds": "vsw-1,vsw-2"},
-      "rrsa_config": {"oidc_arn": "acs:ram::1:oidc-provider/ack-rrsa-c-1,other", "issuer": "https://oidc.example/c-1,other"}}' ;;
-    "cs DescribeClusterUserKubeconfig") echo '{"config": "kind: Config"}' ;;
-    "vpc CreateNatGateway") echo '{"NatGatewayId": "ngw-1", "SnatTableIds": {"SnatTableId": ["stb-1"]}}' ;;
-    "vpc AllocateEipAddress") echo '{"AllocationId": "eip-1", "EipAddress": "192.0.2.1"}' ;;
-    "vpc DescribeNatGateways") echo '{"NatGateways": {"NatGateway": [{"Status": "Available"}]}}' ;;
-    "ram CreateRole") echo '{"Role": {"Arn": "acs:ram::1:role/caa-alibaba"}}' ;;
-  esac
-}
-kubectl() { note kubectl "$@"; }
-make() { note make "$@" "$CLOUD_PROVIDER" "${NODE_INSTALLER:-}"; mkdir -p bin/podvm; echo image >bin/podvm/podvm-alibabacloud-amd64.qcow2; }
-sleep() { :; }
-`
-
-// follow runs the whole page in a copy of deploy/ and returns its folder.
-func follow(t *testing.T) string {
-	t.Helper()
-	if _, err := exec.LookPath("jq"); err != nil {
-		t.Skip("the page's commands use jq, which is not on this machine: apt-get install jq")
-	}
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(filepath.Join(root, "deploy"))); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("bash", "-euo", "pipefail", "-c", cloud+strings.Join(blocks(t), "\n"))
-	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LOG=" + filepath.Join(dir, "log"), "CLOUD_PROVIDER="}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return dir
-}
-
-// TestAlibabaPageFollowed runs the page's commands, with the cloud's answers
-// made up, and looks at what they leave.
-func TestAlibabaPageFollowed(t *testing.T) {
-	dir := follow(t)
-	open, secret := settings(t, parse(t, output(t, tool(t, "kustomize"), "build", filepath.Join(dir, "deploy/overlays/alibabacloud"))))
-	want := map[string]string{
-		"CLOUD_PROVIDER": "alibabacloud", "VSWITCH_ID": "vsw-1", "SECURITY_GROUP_IDS": "sg-1", "IMAGEID": "m-1", "REGION": "cn-beijing",
-		"PEERPODS_LIMIT_PER_NODE": "10",
-	}
-	if diff := cmp.Diff(want, open); diff != "" {
-		t.Errorf("peer-pods-cm: %s", diff)
-	}
-	want = map[string]string{
-		"ALIBABA_CLOUD_ROLE_ARN": "acs:ram::1:role/caa-alibaba", "ALIBABA_CLOUD_OIDC_PROVIDER_ARN": "acs:ram::1:oidc-provider/ack-rrsa-c-1",
-		"ALIBABA_CLOUD_OIDC_TOKEN_FILE": "/var/run/secrets/ack.alibabacloud.com/rrsa-tokens/token",
-	}
-	if diff := cmp.Diff(want, secret); diff != "" {
-		t.Errorf("peer-pods-secret: %s", diff)
-	}
-	log, err := os.ReadFile(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, call := range []string{
-		"aliyun ecs ImportImage --RegionId cn-beijing --ImageName podvm-",
-		"aliyun vpc CreateSnatEntry --RegionId cn-beijing --SnatTableId stb-1 --SourceVSwitchId vsw-1 --SnatIp 192.0.2.1",
-		"--DiskDeviceMapping.1.Format QCOW2 --Features.NvmeSupport supported --method POST --force",
-		"aliyun cs POST /clusters/c-1/nodepools",
-		"aliyun cs GET /clusters/c-1/nodepools/np-1",
-		"make image push alibabacloud true",
-		"make deploy alibabacloud true",
-		"kubectl get runtimeclass kata-remote",
-		"make undeploy alibabacloud true",
-		"--retain_all_resources false",
-		"kubectl apply -f nginx.yaml",
-		"aliyun cs DELETE /clusters/c-1",
-	} {
-		if !strings.Contains(string(log), call) {
-			t.Errorf("the page does not lead to %q", call)
-		}
+// alibabaSite is the simulated cloud, and the command line with which the page makes image,
+// cluster, way out and role.
+func alibabaSite(t *testing.T, w *walk) walkSite {
+	cloud := sim.New(t, sim.Options{})
+	token := w.outside("token", sim.Token(sim.ServiceAccount()))
+	region := map[string]string{"--RegionId": sim.Region}
+	with := func(flags map[string]string) map[string]string { maps.Copy(flags, region); return flags }
+	return walkSite{
+		env: map[string]string{
+			"ALIBABACLOUD_CA_FILE": cloud.CAFile, "ALIBABACLOUD_ECS_ENDPOINT": cloud.Endpoint, "ALIBABACLOUD_VPC_ENDPOINT": cloud.Endpoint, "ALIBABACLOUD_STS_ENDPOINT": cloud.Endpoint,
+		},
+		means: map[string]string{"/var/run/secrets/ack.alibabacloud.com/rrsa-tokens/token": token},
+		image: func(path string) error { return os.WriteFile(path, []byte("QFI\xfb"), 0o600) },
+		calls: func() []string {
+			return slices.DeleteFunc(slices.Sorted(maps.Keys(cloud.Calls())), func(call string) bool { return strings.HasPrefix(call, "sts:") })
+		},
+		left: func() []string { return booked(cloud.World) },
+		// The page says that they stay.
+		stays: []string{"object", "image", "gateway", "address"},
+		tools: map[string][]answer{"aliyun": {
+			{words: "oss cp bin/podvm/podvm-alibabacloud-amd64.qcow2", makes: "object"},
+			{words: "ecs ImportImage", makes: "image", flags: with(map[string]string{
+				"--ImageName": "", "--BootMode": "UEFI", "--DiskDeviceMapping.1.Format": "QCOW2", "--Features.NvmeSupport": "supported", "--method": "POST", "--force": "",
+			}), says: prints(`{"ImageId": "` + sim.Image + `"}`)},
+			{words: "ecs DescribeImages", flags: with(map[string]string{"--ImageId": sim.Image}), says: prints(`{"Images": {"Image": [{}]}}`)},
+			{words: "ecs DescribeInstances", flags: with(map[string]string{"--InstanceName": "podvm-*"}), says: func(map[string]string) (string, error) {
+				names := "" // of what is there; after the removal only the books know
+				for n, name := range w.names() {
+					names += strings.Repeat(",", min(n, 1)) + fmt.Sprintf(`{"InstanceName": %q}`, name)
+				}
+				return fmt.Sprintf(`{"TotalCount": %d, "Instances": {"Instance": [%s]}}`, len(booked(cloud.World)), names), nil
+			}},
+			{words: "cs CreateCluster", makes: "cluster", says: prints(`{"cluster_id": "c-1"}`)},
+			{words: "cs POST /clusters/c-1/nodepools", flags: map[string]string{"--body": ""}, says: func(flags map[string]string) (string, error) {
+				var body struct {
+					Group struct {
+						VSwitches []string `json:"vswitch_ids"`
+					} `json:"scaling_group"`
+				}
+				err := json.Unmarshal([]byte(flags["--body"]), &body)
+				if err == nil && len(body.Group.VSwitches) != 2 {
+					err = fmt.Errorf("the node pool has the vSwitches %q", body.Group.VSwitches)
+				}
+				return `{"nodepool_id": "np-1"}`, err
+			}},
+			{words: "cs GET /clusters/c-1/nodepools/np-1", says: prints(`{"status": {"healthy_nodes": 1}}`)},
+			{words: "cs DescribeClusterDetail", flags: map[string]string{"--ClusterId": "c-1"}, says: prints(fmt.Sprintf(
+				`{"state": "running", "vpc_id": "vpc-1", "security_group_id": %q, "parameters": {"WorkerVSwitchIds": "%s,%s"}, "rrsa_config": {"oidc_arn": "%s,other", "issuer": "%s,other"}}`,
+				sim.Group, sim.VSwitch, sim.OtherVSwitch, sim.OIDCProvider, sim.Issuer))},
+			{words: "cs DescribeClusterUserKubeconfig", says: prints(`{"config": "kind: Config"}`)},
+			{words: "cs DELETE /clusters/c-1", removes: "cluster", flags: map[string]string{"--retain_all_resources": "false"}},
+			{words: "vpc CreateNatGateway", makes: "gateway", flags: with(map[string]string{"--VSwitchId": sim.VSwitch}), says: prints(`{"NatGatewayId": "ngw-1", "SnatTableIds": {"SnatTableId": ["stb-1"]}}`)},
+			{words: "vpc AllocateEipAddress", makes: "address", flags: with(map[string]string{}), says: prints(`{"AllocationId": "eip-1", "EipAddress": "192.0.2.1"}`)},
+			{words: "vpc DescribeNatGateways", flags: with(map[string]string{"--NatGatewayId": "ngw-1"}), says: prints(`{"NatGateways": {"NatGateway": [{"Status": "Available"}]}}`)},
+			{words: "vpc AssociateEipAddress", flags: with(map[string]string{"--AllocationId": "eip-1", "--InstanceId": "ngw-1"})},
+			{words: "vpc CreateSnatEntry", flags: with(map[string]string{"--SnatTableId": "stb-1", "--SourceVSwitchId": sim.VSwitch, "--SnatIp": "192.0.2.1"})},
+			{words: "ram CreatePolicy", makes: "policy $PolicyName", says: func(flags map[string]string) (string, error) {
+				return "", w.grantStatements(flags["--PolicyDocument"])
+			}},
+			{words: "ram CreateRole", makes: "role $RoleName", says: func(flags map[string]string) (string, error) {
+				return `{"Role": {"Arn": "` + sim.Role + `"}}`, json.Unmarshal([]byte(flags["--AssumeRolePolicyDocument"]), &map[string]any{})
+			}},
+			{words: "ram AttachPolicyToRole", makes: "$PolicyName of $RoleName"},
+			{words: "ram DetachPolicyFromRole", removes: "$PolicyName of $RoleName"},
+			{words: "ram DeleteRole", removes: "role $RoleName"},
+			{words: "ram DeletePolicy", removes: "policy $PolicyName"},
+		}},
 	}
 }
 
@@ -139,7 +101,7 @@ func TestAlibabaToken(t *testing.T) {
 			}
 		}
 	}
-	decode(t, heredoc(t, "trust.json"), &trust)
+	decode(t, heredoc(t, "alibabacloud", "trust.json"), &trust)
 	equals := trust.Statement[0].Condition.StringEquals
 	var accounts []string
 	for _, workload := range []string{"DaemonSet cloud-api-adaptor-daemonset", "Deployment peerpod-ctrl"} {
@@ -184,10 +146,10 @@ func projected(t *testing.T, o *unstructured.Unstructured) (token map[string]any
 	return token, mount
 }
 
-// heredoc returns a file that the page writes.
-func heredoc(t *testing.T, name string) string {
+// heredoc returns a file that a provider's page writes.
+func heredoc(t *testing.T, provider, name string) string {
 	t.Helper()
-	match := regexp.MustCompile(`(?ms)^cat >` + regexp.QuoteMeta(name) + ` <<'?EOF'?\n(.*?)^EOF$`).FindStringSubmatch(strings.Join(blocks(t), ""))
+	match := regexp.MustCompile(`(?ms)^cat >` + regexp.QuoteMeta(name) + ` <<'?EOF'?\n(.*?)^EOF$`).FindStringSubmatch(strings.Join(commandsOf(t, providerPage(provider)), ""))
 	if match == nil {
 		t.Fatalf("the page writes no %s", name)
 	}
@@ -216,11 +178,7 @@ func TestAlibabaPolicy(t *testing.T) {
 		}
 	}
 	decode(t, string(data), &policy)
-	text, err := os.ReadFile(filepath.Join(root, alibabaPage))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "| actions | for |")
+	_, table, _ := strings.Cut(page(t, "providers/alibabacloud.md"), "| actions | for |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	if policy.Version != "1" || len(policy.Statement) != 1 || policy.Statement[0].Effect != "Allow" {
 		t.Fatalf("policy %+v", policy)

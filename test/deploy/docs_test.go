@@ -30,7 +30,11 @@ func page(t *testing.T, name string) string {
 var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 
 func TestLinksLeadSomewhere(t *testing.T) {
-	for _, name := range []string{"install.md", "pools.md", "ccm-operator-install.md", "ccm-operator-takeover.md", "providers/alibabacloud.md"} {
+	pages := []string{"install.md", "pools.md", "ccm-operator-install.md", "ccm-operator-takeover.md", "quickstart-kind.md", "providers/libvirt.md"}
+	for name := range walkSites {
+		pages = append(pages, providerPage(name))
+	}
+	for _, name := range pages {
 		for _, match := range link.FindAllStringSubmatch(page(t, name), -1) {
 			if _, err := os.Stat(filepath.Join(root, "docs", filepath.Dir(name), match[1])); err != nil {
 				t.Errorf("%s: %v", name, err)

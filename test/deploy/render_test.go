@@ -27,12 +27,16 @@ const (
 	kubeVersion = "1.36.0"
 )
 
+// cacheFolder is where `make setup` puts what it builds.
+func cacheFolder() string {
+	home, _ := os.UserHomeDir()
+	return cmp.Or(os.Getenv("OUTRIGGER_CACHE"), filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "outrigger"))
+}
+
 // tool finds a program that `make setup` builds.
 func tool(t testing.TB, name string) string {
 	t.Helper()
-	home, _ := os.UserHomeDir()
-	cache := cmp.Or(os.Getenv("OUTRIGGER_CACHE"), filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "outrigger"))
-	path := filepath.Join(cache, "tools", name)
+	path := filepath.Join(cacheFolder(), "tools", name)
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("manifests are rendered with the pinned %s, which is not built: run `make setup`", name)
 	}

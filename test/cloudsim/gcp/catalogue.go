@@ -92,23 +92,26 @@ const fixedStamp = "2026-01-02T03:04:05.000-00:00"
 // idOf is the number of something that was there from the start.
 func idOf(name string) string { return fmt.Sprint(crc32.ChecksumIEEE([]byte(name))) }
 
-// images, with their sizes in gigabytes and what they say of themselves.
-var images = map[string]struct {
+// diskImage has a size in gigabytes and what it says of itself.
+type diskImage struct {
 	size     int
 	features []string
-}{
+}
+
+// images are those from the start.
+var images = map[string]diskImage{
 	Image:    {2, []string{"UEFI_COMPATIBLE", "SEV_CAPABLE", "SEV_SNP_CAPABLE", "TDX_CAPABLE", "GVNIC"}},
 	BigImage: {20, nil},
 }
 
-func (s *Sim) getImage(c *call) (any, error) { return imageNamed(c.path["image"]) }
+func (s *Sim) getImage(c *call) (any, error) { return s.imageNamed(c.path["image"]) }
 
-func (s *Sim) getFamily(c *call) (any, error) { return imageNamed(c.path["family"]) }
+func (s *Sim) getFamily(c *call) (any, error) { return s.imageNamed(c.path["family"]) }
 
 func (s *Sim) listImages(c *call) (any, error) {
 	var items []map[string]any
 	for _, name := range []string{Image, BigImage} {
-		image, err := imageNamed(name)
+		image, err := s.imageNamed(name)
 		if err != nil {
 			return nil, err
 		}
@@ -117,8 +120,17 @@ func (s *Sim) listImages(c *call) (any, error) {
 	return s.page(c, "compute#imageList", items)
 }
 
-func imageNamed(name string) (any, error) {
+// image returns one from the start or one that was imported.
+func (s *Sim) image(name string) (diskImage, bool) {
+	if own := s.imported[name]; own != nil && own["status"] == "READY" {
+		return diskImage{2, images[Image].features}, true
+	}
 	image, ok := images[name]
+	return image, ok
+}
+
+func (s *Sim) imageNamed(name string) (any, error) {
+	image, ok := s.image(name)
 	if !ok {
 		return nil, notFound("projects/" + Project + "/global/images/" + name)
 	}

@@ -34,7 +34,7 @@ func (s *Sim) checkInstance(zone string, body map[string]any) error {
 	}
 	for _, check := range []func() error{
 		func() error { return checkText(body) },
-		func() error { return checkDisks(zone, body) },
+		func() error { return s.checkDisks(zone, body) },
 		func() error { return s.checkInterfaces(body) },
 		func() error { return checkScheduling(k, body) },
 		func() error { return checkTags(body) },
@@ -78,7 +78,7 @@ func checkLabels(field string, labels map[string]any) error {
 	return nil
 }
 
-func checkDisks(zone string, body map[string]any) error {
+func (s *Sim) checkDisks(zone string, body map[string]any) error {
 	disks := objects(body, "disks")
 	if len(disks) == 0 || disks[0]["boot"] != true {
 		return refuse(http.StatusBadRequest, "required", "Required field 'resource.disks[0]' not specified: a boot disk")
@@ -88,7 +88,7 @@ func checkDisks(zone string, body map[string]any) error {
 	if !ok {
 		name, ok = partial(text(params, "sourceImage"), "global/images/family")
 	}
-	image, exists := images[name]
+	image, exists := s.image(name)
 	if !ok || !exists {
 		return notFound(text(params, "sourceImage"))
 	}

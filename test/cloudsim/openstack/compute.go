@@ -137,7 +137,7 @@ func (n *newServer) problem(c *Cloud) (status int, message string) {
 		return 400, "Flavor " + in.FlavorRef + " could not be found."
 	case n.image() == "":
 		return 400, "You must supply a bootable disk"
-	case n.image() != Image:
+	case !c.bootable(n.image()):
 		return 400, "Can not find requested image"
 	case in.Zone != "" && in.Zone != ZoneA && in.Zone != ZoneB:
 		return 400, "The requested availability zone is not available"

@@ -62,6 +62,11 @@ func (c *Cloud) imageOf(k *call) *image {
 	return nil
 }
 
+// bootable reports whether servers can be made of an image.
+func (c *Cloud) bootable(id string) bool {
+	return slices.ContainsFunc(c.images, func(i *image) bool { return i.id == id && i.status == "active" })
+}
+
 func (c *Cloud) showImage(k *call) {
 	i := c.imageOf(k)
 	if i == nil {
