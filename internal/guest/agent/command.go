@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/pull"
@@ -109,7 +110,11 @@ func (o *options) setMirrors(text string) error {
 		if !ok || registry == "" || mirror == "" {
 			return fmt.Errorf("%q is not registry=mirror", entry)
 		}
-		o.config.Images.Mirrors[registry] = append(o.config.Images.Mirrors[registry], mirror)
+		of, err := name.NewRegistry(registry) // docker.io has another name
+		if err != nil {
+			return err
+		}
+		o.config.Images.Mirrors[of.RegistryStr()] = append(o.config.Images.Mirrors[of.RegistryStr()], mirror)
 	}
 	return nil
 }
