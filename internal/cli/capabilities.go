@@ -50,7 +50,7 @@ func capabilityNames(flag string, given []string) (names []string, err error) {
 	for _, text := range given {
 		name := strings.TrimPrefix(strings.ToUpper(text), "CAP_")
 		if name != "ALL" && !slices.Contains(allCapabilities, name) {
-			return nil, fmt.Errorf("--%s %q: there is no such capability; capabilities(7) has their names", flag, text)
+			return nil, fmt.Errorf("--%s %q is not a capability; capabilities(7) lists them", flag, text)
 		}
 		names = append(names, "CAP_"+name)
 	}

@@ -117,7 +117,7 @@ func (o imageOptions) program() (string, error) {
 	name := "provider-" + o.provider
 	path, err := program.Find(name)
 	if err != nil {
-		return "", fmt.Errorf("there is no program %s beside outrigger or on PATH: build it with `make bin/%[1]s`, or name another with --plugin", name)
+		return "", fmt.Errorf("program %s is neither beside outrigger nor on PATH: build it with `make bin/%[1]s`, or name another with --plugin", name)
 	}
 	return path, nil
 }

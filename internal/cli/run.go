@@ -265,7 +265,7 @@ func (f *runFlags) parseLists() error {
 	return errors.Join(append(errs, dns, env)...)
 }
 
-// sayCopies tells those who expect of -v what docker does that a VM gets a copy.
+// sayCopies says for each -v that the VM gets a copy of the folder; docker shares it.
 func (f *runFlags) sayCopies(a *App) {
 	for _, text := range f.volumes {
 		if m, _ := parseVolume(text); m.Type == podclient.MountBind && !f.quiet {

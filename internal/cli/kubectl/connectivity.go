@@ -102,7 +102,7 @@ func (a *App) testConnectivity(ctx context.Context, c *cluster, o netOptions, ou
 	}
 	for _, name := range o.skip {
 		if !slices.Contains(checkNames(), name) {
-			return fmt.Errorf("--skip: there is no check %q, but %s", name, strings.Join(checkNames(), ", "))
+			return fmt.Errorf("--skip %q is not a check; the checks are %s", name, strings.Join(checkNames(), ", "))
 		}
 	}
 	n := &netTest{app: a, c: c, options: o, namespace: "outrigger-connectivity-" + rand.String(5), pods: map[string]*pod{}, report: func(NetCheck) {}}

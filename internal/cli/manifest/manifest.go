@@ -223,7 +223,7 @@ func (p *Pod) Volume(name string) (*corev1.Volume, error) {
 			return v, nil
 		}
 	}
-	return nil, fmt.Errorf("volumeMounts: there is no volume %q", name)
+	return nil, fmt.Errorf("volumeMounts: volume %q is not in spec.volumes", name)
 }
 
 // Files returns the files of a volume that is a ConfigMap or a Secret, by path in it; nil for other volumes.
@@ -253,7 +253,7 @@ func (p *Pod) Files(m corev1.VolumeMount) (map[string][]byte, error) {
 	for _, item := range items {
 		content, ok := data[item.Key]
 		if !ok || strings.Contains("/"+item.Path+"/", "/../") || strings.HasPrefix(item.Path, "/") {
-			return nil, fmt.Errorf("volume %q: there is no key %q, or path %q leads out of it", m.Name, item.Key, item.Path)
+			return nil, fmt.Errorf("volume %q: key %q not found, or path %q leads out of the volume", m.Name, item.Key, item.Path)
 		}
 		files[item.Path] = content
 	}
@@ -331,7 +331,7 @@ func (p *Pod) value(e corev1.EnvVar, fields map[string]string) (string, bool, er
 	}
 	value, ok := data[key]
 	if err == nil && !ok && (optional == nil || !*optional) {
-		err = fmt.Errorf("there is no key %q", key)
+		err = fmt.Errorf("key %q not found", key)
 	}
 	return string(value), ok, err
 }

@@ -21,7 +21,7 @@ func TestWhatHasNoEffectIsAnError(t *testing.T) {
 		head + "  volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]\n":                                  "spec.volumes[0].persistentVolumeClaim.claimName",
 		head + "  tolerations: [{}]\n":                                                                            "spec.tolerations[0]: it has no effect",
 		head + "  restartPolicy: Sometimes\n":                                                                     `"Sometimes" is not Always`,
-		head + "    volumeMounts: [{name: v, mountPath: /x}]\n":                                                   `there is no volume "v"`,
+		head + "    volumeMounts: [{name: v, mountPath: /x}]\n":                                                   `volume "v" is not in spec.volumes`,
 		head + "    env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]\n":                             `Secret "s" is not in the file`,
 		head + "    env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.foo}}}]\n":                             `fieldPath "spec.foo"`,
 		head + "    imagePullPolicy: Never\n":                                                                     "imagePullPolicy Never",
@@ -33,7 +33,7 @@ func TestWhatHasNoEffectIsAnError(t *testing.T) {
 		"- a\n":                                                                                                   "not an object",
 		"":                                                                                                        "there is no Pod",
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {k: v}\n---\n" + head +
-			"    volumeMounts: [{name: v, mountPath: /x}]\n  volumes: [{name: v, configMap: {name: m, items: [{key: k, path: ../../etc/passwd}]}}]\n": "leads out of it",
+			"    volumeMounts: [{name: v, mountPath: /x}]\n  volumes: [{name: v, configMap: {name: m, items: [{key: k, path: ../../etc/passwd}]}}]\n": "leads out of the volume",
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: m}\ndata: {k: '***'}\n---\n" + head: "illegal base64",
 	} {
 		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {

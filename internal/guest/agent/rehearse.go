@@ -59,9 +59,11 @@ func (o *options) rehearse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	go a.reaper.Run(ctx)
+	go a.reaper.Run(context.WithoutCancel(ctx))
 	err = errors.Join(podnetwork.RehearseGuest(ctx, cfg.PodNetNS), a.runOnce(ctx, listener.Addr().String()+"/"+rehearsal))
-	_, undone := a.DestroySandbox(ctx, nil)
+	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
+	defer stop()
+	_, undone := a.DestroySandbox(undo, nil)
 	return errors.Join(err, undone)
 }
 

@@ -117,6 +117,16 @@ func TestGuestRehearsal(t *testing.T) {
 	if _, err := os.Lstat(pod.guestPath); !os.IsNotExist(err) {
 		t.Errorf("%s is left: %v", pod.guestPath, err)
 	}
+	if err := os.WriteFile(pod.guestPath, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pod.vm.must(func() error {
+		if err := RehearseGuest(t.Context(), pod.guestPath+"/in/a/file"); err == nil {
+			return errors.New("a rehearsal that cannot keep its namespace succeeds")
+		}
+		return nil
+	})
+	os.Remove(pod.guestPath)
 	inside := pod.connect()
 	mustExchange(t, "outside to pod", l.outside, inside, pod.ip4, 1<<20)
 }

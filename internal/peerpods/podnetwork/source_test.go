@@ -24,6 +24,7 @@ func TestTunnelTakesOnlyItsOtherEnd(t *testing.T) {
 			pod := l.addPod(podOptions{attach: onBridge, underlay6: c.underlay6})
 			if c.prepared {
 				pod.vm.must(PrepareGuest)
+				pod.vm.run("", "nft", "list", "chain", "inet", rulesTable, "input")
 			}
 			inside := pod.connect()
 			node, foreign := pod.cfg.WorkerNodeIP.Addr(), pod.neighbour()
