@@ -43,7 +43,7 @@ func TestImageImportUsage(t *testing.T) {
 	t.Setenv("CLOUD_PROVIDER", "")
 	for want, args := range map[string][]string{
 		"--provider is missing":               {"--name", "n", "a.raw"},
-		"no program provider-nosuch":          {"--provider", "nosuch", "--name", "n", "a.raw"},
+		"program provider-nosuch is neither":  {"--provider", "nosuch", "--name", "n", "a.raw"},
 		"there is no file":                    {"--provider", "nosuch", "--plugin", "/bin/true", "--name", "n", "gone.raw"},
 		"say it with --format":                {"--plugin", "/bin/true", "--name", "n", "a.vmdk"},
 		"is not a qcow2 file":                 {"--plugin", "/bin/true", "--name", "n", "--format", "qcow2", "/etc/passwd"},
