@@ -25,7 +25,7 @@ func TestWhatHasNoEffectIsAnError(t *testing.T) {
 		head + "    env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]\n":                             `Secret "s" is not in the file`,
 		head + "    env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.foo}}}]\n":                             `fieldPath "spec.foo"`,
 		head + "    imagePullPolicy: Never\n":                                                                     "imagePullPolicy Never",
-		head + "    volumeMounts: [{name: v, mountPath: /x, subPath: a}]\n  volumes: [{name: v, emptyDir: {}}]\n": "only a ConfigMap or Secret",
+		head + "    volumeMounts: [{name: v, mountPath: /x, subPath: ../a}]\n  volumes: [{name: v, emptyDir: {}}]\n": "path in an emptyDir",
 		head + "---\n" + head:                                                                                     "several Pods",
 		"apiVersion: apps/v1\nkind: Deployment\n":                                                                 "kind apps/v1 Deployment: want v1 Pod",
 		"apiVersion: v1\nkind: ConfigMap\ndat: {}\n":                                                              `unknown field "dat"`,
