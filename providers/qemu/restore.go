@@ -4,6 +4,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -56,6 +57,9 @@ func (p *Provider) restore(ctx context.Context, r *record) error {
 	folder, err := os.Stat(r.Template)
 	if err != nil {
 		return &brokenTemplate{err, nil}
+	}
+	if r.copied != nil && !os.SameFile(folder, r.copied) {
+		return &brokenTemplate{errors.New("it was made anew since its scratch disk was copied"), nil}
 	}
 	files, err := openTemplate(r)
 	defer func() {
