@@ -46,7 +46,7 @@ func TestMigrateFromTheAdaptor(t *testing.T) {
 		"Settings: 3 stay as they are.", "LIBVIRT_FIRMWARE  LIBVIRT_EFI_FIRMWARE", "PAUSE_IMAGE       no effect", "LIBVIRT_TYPO      unknown",
 		"pod shop/web, with its VM; made again by its ReplicaSet", "pod shop/alone, with its VM; nobody makes it again",
 		"1, for 2 pods of class kata-remote", "peer-pods-webhook-controller-manager", upstreamWebhook,
-		"helm uninstall peerpods --namespace "+SystemNamespace, "--values values.yaml --set image.name=null,image.tag=TAG --set nodeInstaller.enabled=true", "The way back:")
+		"helm uninstall peerpods --namespace "+SystemNamespace, "--values values.yaml --set image.prefix=REGISTRY/FOLDER,image.tag=TAG,provider=libvirt --set nodeInstaller.enabled=true", "--take-ownership", "The way back:")
 	wantsNot(t, out, "Settle first", "/f")
 
 	// Kata of a release of its own stays.
