@@ -148,7 +148,7 @@ func (a *App) upstreamPods(ctx context.Context, c *cluster, p *Plan) error {
 	}
 	for _, pp := range peerPods {
 		if pp.DeletionTimestamp != nil && a.Now().Sub(pp.DeletionTimestamp.Time) > stuckAfter {
-			p.settle("PeerPod %s/%s is in deletion for long: upstream does not get instance %s deleted; see its controller's log. Outrigger deletes it if you add it to ADOPT_INSTANCES in ConfigMap peer-pods-cm",
+			p.settle("PeerPod %s/%s is in deletion for long: upstream does not get instance %s deleted; see its controller's log. Outrigger deletes it if you add it to ADOPT_INSTANCES in ConfigMap peer-pods-cm; without Helm delete it at the cloud and take the finalizer away, or the definition is never removed",
 				pp.Namespace, pp.Name, cmp.Or(pp.Spec.InstanceID, "(unknown)"))
 		}
 	}
@@ -226,7 +226,7 @@ func (p *Plan) adaptorSteps(u *upstreamInstallation) {
 		removal = "Remove the old installation."
 		keep = []string{"umask 077; helm get values " + u.helm + " --namespace " + u.namespace + " --output yaml > values.yaml"}
 		remove = []string{"helm uninstall " + u.helm + " --namespace " + u.namespace}
-		again = []string{"helm install " + u.helm + " UPSTREAM/src/cloud-api-adaptor/install/charts/peerpods --namespace " + u.namespace + " --values values.yaml"}
+		again = []string{"kubectl wait --for=delete namespace/peer-pods-webhook-system --timeout=5m", "helm install " + u.helm + " UPSTREAM/src/cloud-api-adaptor/install/charts/peerpods --namespace " + u.namespace + " --values values.yaml"}
 	}
 	p.step("Keep the values, and see that Outrigger's chart takes them.", append(keep, "helm template "+chart+" > /dev/null")...)
 	p.step("Make and push the images.", "make image push CLOUD_PROVIDER="+u.provider+" PREFIX=REGISTRY/FOLDER TAG=TAG")
