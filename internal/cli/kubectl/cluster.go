@@ -27,6 +27,7 @@ type cluster struct {
 func newCluster(config *rest.Config) (*cluster, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = requestTimeout
+	config.WarningHandler = rest.NoWarnings{} // of deprecated kinds, which migrate finds
 	client, err := kubeapi.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster: %w", err)

@@ -232,7 +232,7 @@ func TestMigrateOnARealAPIServer(t *testing.T) {
 	cp.Kubectl(t, "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--user=reader")
 	u := &real{t, reader.Kubeconfig}
 	for from, says := range map[string][]string{
-		"cloud-api-adaptor": {"provider aws", "PODVM_LAUNCHTEMPLATE_NAME", "of no Helm release", "kubectl delete --kustomize OVERLAY"},
+		"cloud-api-adaptor": {"provider aws", "PODVM_LAUNCHTEMPLATE_NAME", "of no Helm release", "--kustomize UPSTREAM/src/cloud-api-adaptor/install/overlays/aws"},
 		"cccmo":             {"ccm-operator diff --platform aws --infrastructure-name shop-x7", "release 4.20.1"},
 		"capd":              {"cluster default/one: its containers are not taken over", "clusterctl delete --infrastructure docker"},
 	} {
