@@ -52,7 +52,7 @@ The exit code is that of the first container that failed. IMAGE is as with outri
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.Detach, "detach", "d", false, "run in the background, and print the pod's name when its containers are ready")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
-	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until `outrigger rm`")
+	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until outrigger rm")
 	flags.StringArrayVarP(&f.Publish, "publish", "p", nil, "as with run; hostPort in the manifest does the same")
 	f.registerVM(a, flags)
 	return cmd
