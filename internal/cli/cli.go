@@ -61,6 +61,7 @@ type App struct {
 	OpenNetwork func(*node.Node) (node.Network, error)
 
 	root     string
+	images   string
 	socket   string
 	provider string
 	adaptor  []string
@@ -113,12 +114,14 @@ the first pod and removes everything with the last.`,
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.root, "root", defaultRoot(), "folder for state and sockets (env OUTRIGGER_ROOT)")
+	flags.StringVar(&a.images, "image-cache", os.Getenv("OUTRIGGER_IMAGE_CACHE"), "folder of the images that outrigger pull keeps (env OUTRIGGER_IMAGE_CACHE; default: /var/cache/outrigger/images for root, else outrigger/images in the user's cache, ~/.cache)")
 	flags.StringVar(&a.socket, "socket", os.Getenv("REMOTE_HYPERVISOR_ENDPOINT"), "hypervisor socket of a running cloud-api-adaptor; without it one is started (env REMOTE_HYPERVISOR_ENDPOINT)")
 	root.SetFlagErrorFunc(wrongFlag)
 	root.SetVersionTemplate("outrigger {{.Version}}\n")
 	root.AddCommand(a.playCommand(), a.startCommand(), a.restartCommand(), a.attachCommand(), a.stopCommand(), a.killCommand(), a.waitCommand(), a.inspectCommand(), a.topCommand(), a.portCommand(), a.cpCommand())
 	root.AddCommand(a.runCommand(), a.psCommand(), a.execCommand(), a.logsCommand(), a.consoleCommand(), a.statsCommand(),
 		a.timelineCommand(), a.rmCommand(), a.poolCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
+	root.AddCommand(a.pullCommand(), a.imagesCommand(), a.rmiCommand())
 	return root
 }
 
@@ -171,7 +174,7 @@ func explain(err error) string {
 	case errors.Is(err, syscall.EACCES) && os.Geteuid() != 0, errors.Is(err, syscall.EPERM) && os.Geteuid() != 0:
 		text += "\noutrigger needs root for VMs, interfaces and namespaces: run it with sudo, or name an adaptor that you may use with --socket"
 	case errors.Is(err, syscall.ENOSPC):
-		text += "\nmake room on that disk, or give --root a folder on another one"
+		text += "\nmake room on that disk, or name a folder on another one with --root, for images with --image-cache"
 	}
 	return text
 }

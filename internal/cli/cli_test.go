@@ -50,6 +50,7 @@ type stand struct {
 	t     *testing.T
 	node  *fakeagent.Node
 	root  string
+	cache string
 	image string
 	net   *fakeNetwork
 }
@@ -64,7 +65,7 @@ func newStand(t *testing.T) *stand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stand{t: t, node: n, root: filepath.Join(dir, "r"), image: "oci:" + testImage(t), net: &fakeNetwork{address: "192.0.2.7/24"}}
+	s := &stand{t: t, node: n, root: filepath.Join(dir, "r"), cache: filepath.Join(dir, "images"), image: "oci:" + testImage(t), net: &fakeNetwork{address: "192.0.2.7/24"}}
 	t.Cleanup(func() {
 		if code, _, stderr := s.run("rm", "--all"); code != 0 {
 			t.Errorf("rm --all: %d: %s", code, stderr)
@@ -164,7 +165,7 @@ func (s *stand) run(args ...string) (code int, stdout, stderr string) {
 func (s *stand) runIn(stdin string, args ...string) (code int, stdout, stderr string) {
 	s.t.Helper()
 	var out, errs buffer
-	args = append([]string{"--root", s.root, "--socket", s.node.Socket}, args...)
+	args = append([]string{"--root", s.root, "--image-cache", s.cache, "--socket", s.node.Socket}, args...)
 	code = s.app(strings.NewReader(stdin), &out, &errs).Run(args)
 	return code, out.String(), errs.String()
 }

@@ -43,8 +43,6 @@ var otherName = map[string]string{
 
 // otherCommand says what is there instead of commands of docker.
 var otherCommand = map[string]string{
-	"pull":   "run, whose VM pulls its image itself; no image is kept on this host",
-	"images": "run, whose VM pulls its image itself; no image is kept on this host",
 	"create": "run --detach", "build": "docker build, docker save, and run docker-archive:FILE", "load": "run docker-archive:FILE",
 	"login": "docker login, whose credentials are used here",
 	"info":  "doctor", "container": "ps", "rename": "run --name", "compose": "play", "pause": "kill --signal STOP", "unpause": "kill --signal CONT",

@@ -452,7 +452,7 @@ func TestWhatIsNotHereIsSaid(t *testing.T) {
 		"run --label =x IMAGE":           "--label",
 		"logs --folow p":                 "did you mean --follow?",
 		"kill -s BOOM p":                 `signal "BOOM"`,
-		"pull IMAGE":                     "no image is kept on this host",
+		"load x.tar":                     "instead there is: run docker-archive:FILE",
 		"build .":                        "docker build, docker save",
 		"psa":                            "did you mean play or ps?",
 		"create IMAGE":                   "instead there is: run --detach",

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/outrigger/outrigger/internal/cli/registry"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
@@ -97,6 +99,31 @@ func show(p progress, booting string) func(podclient.Event) {
 			text = fmt.Sprintf("started after %d ms", e.Elapsed.Milliseconds())
 		}
 		p.update(string(e.Stage), text)
+	}
+}
+
+// sayWaiting is for a store that another process changes.
+func sayWaiting(p progress) func() {
+	return func() { p.say("waiting for another outrigger that changes the images of this host") }
+}
+
+// showLayers turns the layers of a pull into progress.
+func showLayers(p progress) func(registry.Layer) {
+	var mu sync.Mutex
+	var layers []registry.Layer
+	return func(l registry.Layer) {
+		mu.Lock()
+		defer mu.Unlock()
+		i := slices.IndexFunc(layers, func(other registry.Layer) bool { return other.Digest == l.Digest })
+		if i < 0 {
+			i, layers = len(layers), append(layers, l)
+		}
+		layers[i] = l
+		var done, size int64
+		for _, l := range layers {
+			done, size = done+l.Done, size+l.Size
+		}
+		p.update("pull", fmt.Sprintf("pulling the image to this host: %s of %s", humanSize(done), humanSize(size)))
 	}
 }
 

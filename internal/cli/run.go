@@ -46,9 +46,10 @@ func (a *App) runCommand() *cobra.Command {
 		Long: `Run a container in a VM of its own, pass its output on, and return its exit code.
 When it ends, or this program is ended, pod and VM are removed.
 
-IMAGE is a reference to a registry, from which the guest pulls; oci:DIR[:TAG],
-an OCI layout on this host; or docker-archive:FILE[:TAG], what docker save
-writes. Images of this host are served to the guest over the VM's own network.
+IMAGE is a reference to a registry, from which the guest pulls, unless outrigger
+pull has brought it to this host; oci:DIR[:TAG], an OCI layout on this host; or
+docker-archive:FILE[:TAG], what docker save writes. Images of this host are served
+to the guest over the VM's own network; the guest checks their digests as well.
 
 Exit codes: the container's; 125 if outrigger failed; 126 if the command cannot
 be run; 127 if it was not found; 128+n after signal n.`,
@@ -111,6 +112,7 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.Hostname, "hostname", "", "host name of the pod (default: its name)")
 	flags.StringArrayVar(&f.DNS, "dns", nil, "address of a DNS server (default: this host's)")
 	flags.StringVar(&f.network, "network", "default", "default: a private network with NAT; none: no network")
+	flags.StringVar((*string)(&f.Pull), "pull", "missing", "missing: an image that outrigger pull has brought to this host is taken from there, another is pulled by the guest; always: pull it to this host first, if its registry has a newer one; never: only from this host")
 	flags.StringVar(&f.Platform, "platform", "", "platform of the image, linux/ARCH (default: this machine's)")
 	flags.DurationVar(&f.BootTimeout, "boot-timeout", podclient.StartTimeout, "longest wait for the VM")
 	flags.DurationVar(&f.PullTimeout, "pull-timeout", podclient.PullTimeout, "longest wait for the image")
@@ -118,6 +120,7 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.StringVar(&f.StopSignal, "stop-signal", "", "SIGNAL that outrigger stop sends first (default: the image's, else SIGTERM)")
 	flags.StringVar(&f.logLimit, "log-limit", "16MiB", "most disk space for the log of a detached pod; older output goes first")
 	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("pull", cobra.FixedCompletions([]string{"missing", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // registerVM adds the flags that say what a VM is, which a run and the pool for it have alike.
@@ -140,6 +143,9 @@ func (f *runFlags) adaptorArgs(a *App) []string {
 // request checks all flags and reports everything that is wrong at once.
 func (f *runFlags) request(a *App, image string, command []string) (req *runRequest, err error) {
 	if f.Root, err = filepath.Abs(a.root); err != nil {
+		return nil, err
+	}
+	if f.Images, err = a.imageCache(); err != nil {
 		return nil, err
 	}
 	if f.Image, err = registry.Absolute(image); err != nil { // a monitor has another working directory
@@ -179,6 +185,15 @@ func (f *runFlags) checkModes() error {
 	}
 	if f.network != "default" && f.network != "none" {
 		errs = append(errs, fmt.Errorf("--network %q: want default or none: a pod has a VM's kernel and shares no network with this host or another pod", f.network))
+	}
+	switch f.Pull {
+	case "", registry.Missing:
+	case registry.Always, registry.Never:
+		if registry.OnHost(f.Image) {
+			errs = append(errs, fmt.Errorf("--pull %s: image %s is on this host", f.Pull, f.Image))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("--pull %q: want missing, always or never", f.Pull))
 	}
 	if f.NoNetwork && (f.PublishAll || len(f.Publish) > 0) {
 		errs = append(errs, errors.New("--publish: the pod has no network (--network none)"))

@@ -40,6 +40,11 @@ func Absolute(reference string) (string, error) {
 	return reference, nil
 }
 
+// OnHost reports whether a reference names an image that lies on this host.
+func OnHost(reference string) bool {
+	return strings.HasPrefix(reference, prefixOCI) || strings.HasPrefix(reference, prefixArchive)
+}
+
 // ErrBadReference means that the text is not an image reference.
 var ErrBadReference = errors.New("invalid image reference")
 
@@ -50,9 +55,11 @@ type Image struct {
 	// Reference pins the image by digest for a guest that pulls it from its
 	// registry; empty when only [Serve] can give it to a guest.
 	Reference string
-	Digest    v1.Hash
-	Config    v1.Config
-	image     v1.Image
+	// Held says that this host has the blobs, so that a guest need not ask the registry.
+	Held   bool
+	Digest v1.Hash
+	Config v1.Config
+	image  v1.Image
 }
 
 // Options steer Open.
@@ -62,7 +69,24 @@ type Options struct {
 	// Keychain finds credentials for registries; nil means those of
 	// `docker login`.
 	Keychain authn.Keychain
+	// Store has the images that were pulled to this host.
+	Store Store
+	Policy
+	// Report is told how far the download of layers is that Always may need.
+	Report func(Layer)
 }
+
+// Policy says from where an image of a registry comes.
+type Policy string
+
+// Policies. Without one, and with Missing, it is the store, or the registry if it was not pulled.
+const (
+	Missing Policy = "missing"
+	Always  Policy = "always" // pulled to the store first, if the registry has another
+	Never   Policy = "never"
+	// Guest leaves out the store: the guest asks the registry.
+	Guest Policy = "guest"
+)
 
 // Open resolves an image reference: one of a registry, oci:DIR[:TAG|@DIGEST]
 // or docker-archive:FILE[:TAG]. Layers are not read.
@@ -78,27 +102,51 @@ func Open(ctx context.Context, ref string, opts Options) (*Image, error) {
 	case strings.HasPrefix(ref, prefixArchive):
 		img.image, err = openArchive(strings.TrimPrefix(ref, prefixArchive))
 	default:
-		img.image, img.Reference, err = openRemote(ctx, ref, platform, opts.Keychain)
+		err = img.open(ctx, platform, opts)
+	}
+	if err == nil {
+		err = img.load(platform)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", ref, err)
 	}
-	return img, img.load(platform)
+	return img, nil
+}
+
+// open finds an image of a registry where the policy says.
+func (i *Image) open(ctx context.Context, platform v1.Platform, opts Options) (err error) {
+	if opts.Policy == Always {
+		if _, _, err := opts.Store.pull(ctx, i.Name, platform, opts.Report); err != nil {
+			return err
+		}
+	}
+	if opts.Policy != Guest {
+		var ref name.Reference
+		if i.image, ref, err = opts.Store.open(i.Name, platform); err == nil {
+			i.Held = true
+			i.Reference, err = pinned(ctx, ref, i.image, opts.Keychain)
+		}
+		if err == nil || opts.Policy == Never || !errors.Is(err, ErrNotPulled) {
+			return err
+		}
+	}
+	i.image, i.Reference, err = openRemote(ctx, i.Name, platform, opts.Keychain)
+	return err
 }
 
 // load reads the configuration and checks that it is for the platform.
 func (i *Image) load(want v1.Platform) (err error) {
 	if i.Digest, err = i.image.Digest(); err != nil {
-		return fmt.Errorf("image %s: %w", i.Name, err)
+		return err
 	}
 	cfg, err := i.image.ConfigFile()
 	if err != nil {
-		return fmt.Errorf("image %s: reading its configuration: %w", i.Name, err)
+		return fmt.Errorf("reading its configuration: %w", err)
 	}
 	i.Config = cfg.Config
 	if cfg.OS != "" && cfg.OS != want.OS || cfg.Architecture != "" && cfg.Architecture != want.Architecture {
-		return fmt.Errorf("image %s is for %s/%s, the pod VM runs %s/%s; pick another image or --platform",
-			i.Name, cfg.OS, cfg.Architecture, want.OS, want.Architecture)
+		return fmt.Errorf("it is for %s/%s, the pod VM runs %s/%s; pick another image or --platform",
+			cfg.OS, cfg.Architecture, want.OS, want.Architecture)
 	}
 	return nil
 }
@@ -140,15 +188,23 @@ func openRemote(ctx context.Context, text string, platform v1.Platform, keys aut
 	if err != nil {
 		return nil, "", fmt.Errorf("asking its registry: %w", err)
 	}
+	reference, err := pinned(ctx, ref, img, keys)
+	return img, reference, err
+}
+
+// pinned returns the reference by digest for a guest; empty if the registry wants credentials, which a guest has none of.
+func pinned(ctx context.Context, ref name.Reference, img v1.Image, keys authn.Keychain) (string, error) {
 	digest, err := img.Digest()
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
-	pinned := ref.Context().Name() + "@" + digest.String()
+	if keys == nil {
+		keys = authn.DefaultKeychain
+	}
 	if auth, err := authn.Resolve(ctx, keys, ref.Context()); err == nil && auth != authn.Anonymous {
-		pinned = "" // the guest has none, so this host passes the image on
+		return "", nil
 	}
-	return img, pinned, nil
+	return ref.Context().Name() + "@" + digest.String(), nil
 }
 
 func openArchive(text string) (v1.Image, error) {
