@@ -65,6 +65,8 @@ type App struct {
 	socket   string
 	provider string
 	adaptor  []string
+	// configured are the flags of the command that have their value from the configuration file.
+	configured []setting
 }
 
 // Main runs outrigger and returns its exit code.
@@ -97,7 +99,7 @@ func (a *App) report(err error) int {
 			return code
 		}
 	}
-	fmt.Fprintf(a.Stderr, "outrigger: %s\n", explain(err))
+	fmt.Fprintf(a.Stderr, "outrigger: %s\n", a.blame(explain(err)))
 	return code
 }
 
@@ -113,22 +115,23 @@ the first pod and removes everything with the last.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.root, "root", defaultRoot(), "folder for state and sockets (env OUTRIGGER_ROOT)")
-	flags.StringVar(&a.images, "image-cache", os.Getenv("OUTRIGGER_IMAGE_CACHE"), "folder of the images that outrigger pull keeps (env OUTRIGGER_IMAGE_CACHE; default: /var/cache/outrigger/images for root, else outrigger/images in the user's cache, ~/.cache)")
-	flags.StringVar(&a.socket, "socket", os.Getenv("REMOTE_HYPERVISOR_ENDPOINT"), "hypervisor socket of a running cloud-api-adaptor; without it one is started (env REMOTE_HYPERVISOR_ENDPOINT)")
+	flags.StringVar(&a.root, "root", defaultRoot(), "folder for state and sockets")
+	fromEnvironment(flags, "root", "OUTRIGGER_ROOT")
+	flags.StringVar(&a.images, "image-cache", "", "folder of the images that outrigger pull keeps; default: /var/cache/outrigger/images for root, else outrigger/images in the user's cache, ~/.cache")
+	fromEnvironment(flags, "image-cache", "OUTRIGGER_IMAGE_CACHE")
+	flags.StringVar(&a.socket, "socket", "", "hypervisor socket of a running cloud-api-adaptor; without it one is started")
+	fromEnvironment(flags, "socket", "REMOTE_HYPERVISOR_ENDPOINT")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
 	root.SetFlagErrorFunc(wrongFlag)
 	root.SetVersionTemplate("outrigger {{.Version}}\n")
 	root.AddCommand(a.playCommand(), a.startCommand(), a.restartCommand(), a.attachCommand(), a.stopCommand(), a.killCommand(), a.waitCommand(), a.inspectCommand(), a.topCommand(), a.portCommand(), a.cpCommand())
 	root.AddCommand(a.runCommand(), a.psCommand(), a.execCommand(), a.logsCommand(), a.consoleCommand(), a.statsCommand(),
 		a.timelineCommand(), a.rmCommand(), a.poolCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
-	root.AddCommand(a.pullCommand(), a.imagesCommand(), a.rmiCommand())
+	root.AddCommand(a.pullCommand(), a.imagesCommand(), a.rmiCommand(), a.configCommand())
 	return root
 }
 
 func defaultRoot() string {
-	if dir := os.Getenv("OUTRIGGER_ROOT"); dir != "" {
-		return dir
-	}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && os.Geteuid() != 0 {
 		return filepath.Join(dir, "outrigger")
 	}

@@ -41,6 +41,7 @@ func TestMain(m *testing.M) {
 		os.Exit(Main())
 	}
 	os.Setenv("DOCKER_CONFIG", "/nonexistent")
+	os.Setenv("OUTRIGGER_CONFIG", "/dev/null")
 	os.Unsetenv("REMOTE_HYPERVISOR_ENDPOINT")
 	os.Exit(m.Run())
 }

@@ -127,7 +127,8 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 func (f *runFlags) registerVM(a *App, flags *pflag.FlagSet) {
 	flags.StringVar(&f.cpus, "cpus", "", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")
 	flags.StringVarP(&f.memory, "memory", "m", "", "memory limit of the container, such as 512MiB; the VM gets 256 MiB more")
-	flags.StringVar(&a.provider, "provider", cmp.Or(os.Getenv("CLOUD_PROVIDER"), defaultProvider), "cloud provider of an adaptor that is started here (env CLOUD_PROVIDER)")
+	flags.StringVar(&a.provider, "provider", defaultProvider, "cloud provider of an adaptor that is started here")
+	fromEnvironment(flags, "provider", "CLOUD_PROVIDER")
 	flags.BoolVar(&f.noTemplate, "no-template", false, "boot the VM instead of restoring it from one that was saved when it had booted (an adaptor that is started here; provider qemu)")
 	flags.StringArrayVar(&a.adaptor, "adaptor-arg", nil, "further argument for a cloud-api-adaptor that is started here")
 }

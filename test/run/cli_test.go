@@ -41,7 +41,7 @@ func (c *cli) images() string { return c.state + "/images" }
 func (c *cli) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(stand.Binary(t, "outrigger"), args...)
-	cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+c.root, "OUTRIGGER_IMAGE_CACHE="+c.images(), "QEMU_STATE_DIR="+c.state, "QEMU_ACCEL=tcg")
+	cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+c.root, "OUTRIGGER_CONFIG=/dev/null", "OUTRIGGER_IMAGE_CACHE="+c.images(), "QEMU_STATE_DIR="+c.state, "QEMU_ACCEL=tcg")
 	return cmd
 }
 
