@@ -81,6 +81,7 @@ func (a *App) pull(ctx context.Context, image, platform string, quiet bool) erro
 	if err != nil {
 		return err
 	}
+	p.done()
 	status := "this host has it already"
 	if fresh {
 		status = "pulled, " + humanSize(img.Size)
