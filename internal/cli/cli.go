@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -170,6 +171,16 @@ func withoutProtocol(text string) string {
 	return strings.ReplaceAll(rpcWords.ReplaceAllString(text, ""), "context deadline exceeded", "the time for it was over")
 }
 
+// troubleshooting has more on the errors that contain one of onPage. The site has no public address yet, so it is a
+// path in the repository.
+const troubleshooting = "docs/troubleshooting.md#outrigger-run-on-one-machine"
+
+var onPage = []string{
+	"no pod VM image", "is neither beside outrigger nor in PATH", "modprobe tun", "exists that is not ours", "choose another subnet", "VM of pod ",
+	"the pod VM runs", "the registry refused the credentials", "plain HTTP only to registries", "does not trust the registry's certificate",
+	"pods of provider ", "an adaptor with arguments ", "it was not pulled to this host", "is damaged; remove the image",
+}
+
 // explain adds advice to errors that users see.
 func explain(err error) string {
 	text := withoutProtocol(err.Error())
@@ -178,6 +189,10 @@ func explain(err error) string {
 		text += "\noutrigger needs root for VMs, interfaces and namespaces: run it with sudo, or name an adaptor that you may use with --socket"
 	case errors.Is(err, syscall.ENOSPC):
 		text += "\nmake room on that disk, or name a folder on another one with --root, for images with --image-cache"
+	}
+	on := slices.ContainsFunc(onPage, func(part string) bool { return strings.Contains(text, part) })
+	if on && !strings.HasSuffix(text, troubleshooting) { // a monitor's has it already
+		text += "\nmore: " + troubleshooting
 	}
 	return text
 }

@@ -216,6 +216,34 @@ func TestRunReturnsOutputAndExitCode(t *testing.T) {
 	}
 }
 
+// TestErrorsNameThePage: each error that does is on it, in the section of the anchor.
+func TestErrorsNameThePage(t *testing.T) {
+	path, anchor, _ := strings.Cut(troubleshooting, "#")
+	data, err := os.ReadFile("../../" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := ""
+	for text := range strings.SplitSeq(string(data), "\n## ") {
+		heading, _, _ := strings.Cut(text, "\n")
+		if strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(heading, "`", "")), " ", "-") == anchor {
+			section = text
+		}
+	}
+	for _, part := range onPage {
+		if !strings.Contains(section, part) {
+			t.Errorf("%s has no section %s with %q", path, anchor, part)
+		}
+		once := explain(errors.New("x: " + part + "y"))
+		if !strings.HasSuffix(once, "\nmore: "+troubleshooting) || explain(errors.New(once)) != once {
+			t.Errorf("%q, and again %q", once, explain(errors.New(once)))
+		}
+	}
+	if text := explain(errors.New("another")); text != "another" {
+		t.Error(text)
+	}
+}
+
 func TestRunPassesStdin(t *testing.T) {
 	s := newStand(t)
 	data := strings.Repeat("0123456789\n", 50_000)
@@ -613,7 +641,7 @@ func TestErrorsHaveNoWordsOfProtocols(t *testing.T) {
 	refused := status.Error(codes.InvalidArgument, "start sandbox x: no such image")
 	late := status.FromContextError(context.DeadlineExceeded).Err()
 	for want, err := range map[string]error{
-		"VM of pod p: StartVM: start sandbox x: no such image":                   fmt.Errorf("VM of pod p: StartVM: %w", refused),
+		"VM: StartVM: start sandbox x: no such image":                            fmt.Errorf("VM: StartVM: %w", refused),
 		"StartVM: the time for it was over":                                      fmt.Errorf("StartVM: %w", late),
 		"pull: start sandbox x: no such image\nand the time for it was over":     fmt.Errorf("pull: %w\nand %w", refused, late),
 		"VM: the VM was not ready within the 5s; the VM's console ends with:\n0": status.Error(codes.DeadlineExceeded, "VM: the VM was not ready within the 5s; the VM's console ends with:\n0"),
