@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,50 +72,26 @@ func readConfig() ([]setting, error) {
 	if path == "" || !named && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var document yaml.Node
+	var nodes map[string]yaml.Node
 	if err == nil {
-		err = yaml.Unmarshal(data, &document)
+		err = yaml.Unmarshal(data, &nodes)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
-	if len(document.Content) == 0 {
-		return nil, nil
-	}
-	top := document.Content[0]
-	if top.Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("%s:%d: want lines KEY: VALUE", path, top.Line)
-	}
 	var all []setting
-	for i := 0; i < len(top.Content); i += 2 {
-		s, err := newSetting(path, top.Content[i], top.Content[i+1])
-		if err == nil && slices.ContainsFunc(all, func(other setting) bool { return other.key == s.key }) {
-			err = fmt.Errorf("%s: %s is given twice", s.place, s.key)
-		}
-		if err != nil {
-			return nil, err
+	for _, key := range slices.Sorted(maps.Keys(nodes)) {
+		node := nodes[key]
+		s := setting{key: key, place: fmt.Sprintf("%s:%d", path, node.Line), values: []string{node.Value}}
+		switch {
+		case !slices.Contains(configKeys, key):
+			return nil, fmt.Errorf("%s: unknown key %q; there are %s", s.place, key, strings.Join(configKeys, ", "))
+		case node.Tag == "!!null", node.Kind != yaml.ScalarNode && node.Decode(&s.values) != nil:
+			return nil, fmt.Errorf("%s: %s: want a value, or a list of values", s.place, key)
 		}
 		all = append(all, s)
 	}
 	return all, checkMode(path, all)
-}
-
-func newSetting(path string, key, value *yaml.Node) (setting, error) {
-	s := setting{key: key.Value, place: fmt.Sprintf("%s:%d", path, key.Line)}
-	if !slices.Contains(configKeys, s.key) {
-		return s, fmt.Errorf("%s: unknown key %q; there are %s", s.place, s.key, strings.Join(configKeys, ", "))
-	}
-	values := value.Content
-	if value.Kind == yaml.ScalarNode {
-		values = []*yaml.Node{value}
-	}
-	for _, v := range values {
-		if v.Kind != yaml.ScalarNode || v.Tag == "!!null" || value.Kind == yaml.MappingNode {
-			return s, fmt.Errorf("%s: %s: want a value, or a list of values", s.place, s.key)
-		}
-		s.values = append(s.values, v.Value)
-	}
-	return s, nil
 }
 
 // checkMode refuses a file of which others may learn a secret. Of all keys only an argument of the adaptor, which may be

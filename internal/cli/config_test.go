@@ -42,7 +42,7 @@ func TestPrecedenceOfSettings(t *testing.T) {
 		t.Fatal(errs)
 	}
 	for key, want := range map[string]string{
-		"root": "/flag flag", "provider": "aws environment, CLOUD_PROVIDER", "memory": "1GiB " + path + ":4", "dns": "192.0.2.1 192.0.2.2 " + path + ":5",
+		"root": "/flag flag", "provider": "aws environment, CLOUD_PROVIDER", "memory": "1GiB " + path + ":4", "dns": "192.0.2.1 192.0.2.2 " + path + ":6",
 		"stop-timeout": "3s " + path + ":9", "network": "default default", "platform": "- default",
 	} {
 		if got := row(out.String(), key); got != want {
@@ -102,13 +102,13 @@ func TestWrongConfigurationIsAnError(t *testing.T) {
 	}{
 		{"provider: qemu\nmemroy: 1GiB\n", `:2: unknown key "memroy"; there are root, `, 0o600},
 		{"env: A=1\n", `:1: unknown key "env"`, 0o600},
-		{"memory: 1GiB\nmemory: 2GiB\n", ":2: memory is given twice", 0o600},
+		{"memory: 1GiB\nmemory: 2GiB\n", `mapping key "memory" already defined at line 1`, 0o600},
 		{"memory: {a: b}\n", ":1: memory: want a value", 0o600},
 		{"memory:\n", ":1: memory: want a value", 0o600},
 		{"memory: [1GiB, 2GiB]\n", ":1: memory: want one value", 0o600},
 		{"timeline: perhaps\n", ":1: timeline: ", 0o600},
 		{"boot-timeout: soon\n", ":1: boot-timeout: ", 0o600},
-		{"- memory\n", ":1: want lines KEY: VALUE", 0o600},
+		{"- memory\n", "line 1: cannot unmarshal", 0o600},
 		{"memory: 1GiB\ndns: b: c\n", "line 2", 0o600},
 		{"adaptor-arg: [-x=y]\n", "chmod 600", 0o644},
 	} {

@@ -113,11 +113,11 @@ func isNamed(img registry.Stored, pattern string) bool {
 
 // splitTag parts a name from its tag; one by digest has none.
 func splitTag(name string) (repository, tag string) {
-	if repository, _, digest := strings.Cut(name, "@"); digest {
-		return repository, "<none>"
+	name, _, digest := strings.Cut(name, "@")
+	if at := strings.LastIndex(name, ":"); at >= 0 && !digest {
+		return name[:at], name[at+1:]
 	}
-	at := strings.LastIndex(name, ":")
-	return name[:at], name[at+1:]
+	return name, "<none>"
 }
 
 // imageRow is an image as templates for docker name its fields.

@@ -112,7 +112,7 @@ func TestImagesAsWithDocker(t *testing.T) {
 	}{
 		{line: "rmi other", stderr: "outrigger images lists", code: 125},
 		{line: "rmi", stderr: "needs names", code: 125},
-		{line: "rmi " + id[:6], stdout: "Untagged: " + ref + "@" + digest + "\n"},
+		{line: "rmi other " + id[:6], stdout: "Untagged: " + ref + "@" + digest + "\n", stderr: "image other: it was not pulled", code: 125},
 		{line: "rmi " + ref, stderr: "it was not pulled", code: 125},
 		{line: "rmi -f " + ref},
 		{line: "images -q"},

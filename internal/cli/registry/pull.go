@@ -87,7 +87,7 @@ func (i *Image) entry(want v1.Platform) (v1.Descriptor, error) {
 }
 
 func sameImage(a, b v1.Descriptor) bool {
-	return a.Annotations[refName] == b.Annotations[refName] && a.Platform != nil && a.Platform.Equals(*b.Platform)
+	return a.Annotations[refName] == b.Annotations[refName] && platformOf(a) == platformOf(b)
 }
 
 func has(index *v1.IndexManifest, entry v1.Descriptor) bool {

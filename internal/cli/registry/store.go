@@ -11,21 +11,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
-	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // ErrNotPulled means that an image is not in the store.
@@ -58,21 +54,12 @@ func (s Store) blob(digest v1.Hash) string {
 
 // index returns what the store has.
 func (s Store) index() (*v1.IndexManifest, error) {
-	index, err := v1.ImageIndex(empty.Index), error(nil)
-	if s.Dir != "" {
-		index, err = layout.ImageIndexFromPath(s.Dir)
+	index := &v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
+	err := statefile.Read(filepath.Join(s.Dir, "index.json"), index)
+	if s.Dir == "" || errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		index, err = empty.Index, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("images of this host: %w", err)
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, fmt.Errorf("images of this host: %s: %w", filepath.Join(s.Dir, "index.json"), err)
-	}
-	return manifest.DeepCopy(), nil
+	return index, err
 }
 
 // change lets one process at a time edit the index, and then frees blobs that no image needs.
@@ -92,27 +79,30 @@ func (s Store) change(ctx context.Context, edit func(*v1.IndexManifest) error) e
 		return err
 	}
 	defer lock.Release()
+	blobs := filepath.Join(s.Dir, "blobs", "sha256")
 	index, err := s.index()
-	if err != nil {
-		return err
+	if err == nil {
+		err = os.MkdirAll(blobs, 0o700)
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Join(s.Dir, "blobs", "sha256"), 0o700), edit(index)); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return edit(index) },
+		func() error { return statefile.SyncFolder(blobs) },
+		func() error { return statefile.Write(filepath.Join(s.Dir, "oci-layout"), layoutVersion) },
+		func() error { return statefile.Write(filepath.Join(s.Dir, "index.json"), index) },
+		func() error { return s.collect(index, blobs) },
+	} {
+		if err == nil {
+			err = step()
+		}
 	}
-	data, err := json.Marshal(index)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(wholefile.Replace(filepath.Join(s.Dir, "oci-layout"), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o600),
-		wholefile.Replace(filepath.Join(s.Dir, "index.json"), data, 0o600))
-	if err != nil {
-		return err
-	}
-	return s.collect(index)
+	return err
 }
 
+// layoutVersion is that of image-spec, image-layout.md.
+var layoutVersion = map[string]string{"imageLayoutVersion": "1.0.0"}
+
 // collect removes blobs that no image needs, and what a pull that was killed has left.
-func (s Store) collect(index *v1.IndexManifest) error {
+func (s Store) collect(index *v1.IndexManifest, dir string) error {
 	needed := map[string]bool{}
 	for _, d := range index.Manifests {
 		manifest, _, err := s.manifest(d.Digest)
@@ -124,7 +114,6 @@ func (s Store) collect(index *v1.IndexManifest) error {
 			needed[blob.Digest.Hex] = true
 		}
 	}
-	dir := filepath.Join(s.Dir, "blobs", "sha256")
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {
 		if !needed[entry.Name()] {
@@ -161,7 +150,7 @@ func familiar(reference string) string {
 }
 
 func (s Store) stored(d v1.Descriptor) (Stored, error) {
-	img := Stored{Name: familiar(d.Annotations[refName]), Digest: d.Digest.String(), Platform: d.Platform.String(), Size: d.Size}
+	img := Stored{Name: familiar(d.Annotations[refName]), Digest: d.Digest.String(), Platform: platformOf(d), Size: d.Size}
 	manifest, _, err := s.manifest(d.Digest)
 	if err != nil {
 		return img, err
@@ -173,11 +162,17 @@ func (s Store) stored(d v1.Descriptor) (Stored, error) {
 	if err != nil {
 		return img, err
 	}
-	config, err := v1.ParseConfigFile(strings.NewReader(string(data)))
-	if err == nil {
-		img.Created, img.Labels = config.Created.Time, config.Config.Labels
-	}
+	config := v1.ConfigFile{}
+	err = json.Unmarshal(data, &config)
+	img.Created, img.Labels = config.Created.Time, config.Config.Labels
 	return img, err
+}
+
+func platformOf(d v1.Descriptor) string {
+	if d.Platform == nil {
+		return ""
+	}
+	return d.Platform.String()
 }
 
 // List returns the images, by name. One that cannot be read has no creation time.
@@ -198,26 +193,17 @@ func (s Store) List() ([]Stored, error) {
 }
 
 // find returns the entries of a reference, for all platforms.
-func find(index *v1.IndexManifest, ref name.Reference) (found []v1.Descriptor) {
-	for _, d := range index.Manifests {
-		known, err := name.ParseReference(d.Annotations[refName])
-		if err != nil {
-			continue
-		}
-		if known.Name() == ref.Name() || known.Context() == ref.Context() && d.Digest.String() == ref.Identifier() {
-			found = append(found, d)
-		}
-	}
-	return found
+func find(index *v1.IndexManifest, ref name.Reference) []v1.Descriptor {
+	return slices.DeleteFunc(slices.Clone(index.Manifests), func(d v1.Descriptor) bool {
+		return d.Annotations[refName] != ref.Name() && d.Digest.String() != ref.Identifier()
+	})
 }
 
-var imageID = regexp.MustCompile(`^(sha256:)?[0-9a-f]{4,64}$`)
-
-// Remove removes images by reference, or by the beginning of a digest: all that have it, if it is one image by one name
+// Remove removes images by reference, or by the beginning of a digest: those that have it, if they have one name
 // or with force, which also makes an image that is not there no error. It returns what was removed, and frees their blobs.
 func (s Store) Remove(ctx context.Context, names []string, force bool) (gone []string, err error) {
+	var wrong []error
 	err = s.change(ctx, func(index *v1.IndexManifest) error {
-		var wrong []error
 		for _, text := range names {
 			found, err := choose(index, text, force)
 			wrong = append(wrong, err)
@@ -226,34 +212,28 @@ func (s Store) Remove(ctx context.Context, names []string, force bool) (gone []s
 				index.Manifests = slices.DeleteFunc(index.Manifests, func(other v1.Descriptor) bool { return sameImage(d, other) })
 			}
 		}
-		if len(gone) == 0 {
-			return errors.Join(wrong...)
-		}
-		err = errors.Join(wrong...) // what was found is removed nevertheless
 		return nil
 	})
-	return gone, err
+	return gone, errors.Join(append(wrong, err)...)
 }
 
+// leastID is how much of a digest is wanted, in hex digits.
+const leastID = 4
+
 func choose(index *v1.IndexManifest, text string, force bool) (found []v1.Descriptor, err error) {
-	ref, err := name.ParseReference(text)
-	if err == nil {
+	if ref, err := name.ParseReference(text); err == nil {
 		found = find(index, ref)
 	}
-	if len(found) > 0 {
-		return found, nil
+	id := strings.TrimPrefix(text, "sha256:")
+	if len(found) == 0 && len(id) >= leastID {
+		found = slices.DeleteFunc(slices.Clone(index.Manifests), func(d v1.Descriptor) bool { return !strings.HasPrefix(d.Digest.Hex, id) })
 	}
-	names := map[string]bool{}
-	for _, d := range index.Manifests {
-		if imageID.MatchString(text) && strings.HasPrefix(d.Digest.Hex, strings.TrimPrefix(text, "sha256:")) {
-			found, names[familiar(d.Annotations[refName])] = append(found, d), true
-		}
-	}
+	several := slices.ContainsFunc(found, func(d v1.Descriptor) bool { return d.Annotations[refName] != found[0].Annotations[refName] })
 	switch {
 	case len(found) == 0 && !force:
 		return nil, fmt.Errorf("image %s: %w; outrigger images lists those that were", text, ErrNotPulled)
-	case len(names) > 1 && !force:
-		return nil, fmt.Errorf("image %s has several names: %s; remove one of them, or all with -f", text, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+	case several && !force:
+		return nil, fmt.Errorf("image %s has several names: remove them by name, or all with -f", text)
 	}
 	return found, nil
 }

@@ -23,6 +23,7 @@ import (
 	upstream "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
@@ -397,5 +398,48 @@ func TestTwoPullsAtOnce(t *testing.T) {
 	go one(registry.Store{Dir: dir, Wait: func() { close(waits) }})
 	if first, second := <-fresh, <-fresh; first == second || from.got(layer) != 1 {
 		t.Errorf("fresh %v and %v, the layer was downloaded %d times", first, second, from.got(layer))
+	}
+}
+
+func TestSeveralNamesOfOneImage(t *testing.T) {
+	from, store := newSource(t), registry.Store{Dir: t.TempDir()}
+	img := newImage(t, "", runtime.GOARCH, map[string]string{"a": "1"})
+	for _, path := range []string{"app:v1", "app:v2"} {
+		pull(t, store, from.push(path, img))
+	}
+	if n := len(blobs(t, store)); n != 3 {
+		t.Errorf("%d blobs", n)
+	}
+	id := digest(t, img)[:17]
+	if gone, err := store.Remove(t.Context(), []string{id}, false); err == nil || !strings.Contains(err.Error(), "several names") || len(gone) > 0 {
+		t.Errorf("removed %v, %v", gone, err)
+	}
+	if gone, err := store.Remove(t.Context(), []string{from.host + "/app:v1"}, false); err != nil || len(gone) != 1 || len(blobs(t, store)) != 3 {
+		t.Errorf("removed %v, %v; blobs %v", gone, err, blobs(t, store))
+	}
+	pull(t, store, from.host+"/app:v1")
+	if gone, err := store.Remove(t.Context(), []string{id}, true); err != nil || len(gone) != 2 || len(blobs(t, store)) > 0 {
+		t.Errorf("removed %v, %v; blobs %v", gone, err, blobs(t, store))
+	}
+}
+
+// TestEntriesOfOtherTools, which write no names and platforms, are listed and removed like ours.
+func TestEntriesOfOtherTools(t *testing.T) {
+	img := newImage(t, "", runtime.GOARCH, map[string]string{"a": "1"})
+	store := registry.Store{Dir: t.TempDir()}
+	p, err := layout.Write(store.Dir, empty.Index)
+	if err == nil {
+		err = p.AppendImage(img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := newSource(t)
+	pull(t, store, from.push("app:v1", newImage(t, "", runtime.GOARCH, map[string]string{"a": "2"})))
+	if list, err := store.List(); err != nil || len(list) != 2 || list[0].Name != "" || list[0].Digest != digest(t, img) {
+		t.Errorf("list %+v, %v", list, err)
+	}
+	if gone, err := store.Remove(t.Context(), []string{digest(t, img)}, false); err != nil || len(gone) != 1 || len(blobs(t, store)) != 3 {
+		t.Errorf("removed %v, %v", gone, err)
 	}
 }
