@@ -66,6 +66,7 @@ var otherName = map[string]string{
 
 // otherCommand says what is there instead of commands of docker.
 var otherCommand = map[string]string{
+	"image ls": "images", "image list": "images", "image pull": "pull", "image rm": "rmi", "image prune": "rmi --all", "image inspect": "images -o json",
 	"create": "run --detach", "build": "docker build, docker save, and run docker-archive:FILE", "load": "run docker-archive:FILE",
 	"login": "docker login, whose credentials are used here",
 	"info":  "doctor", "container": "ps", "rename": "run --name", "compose": "play", "pause": "kill --signal STOP", "unpause": "kill --signal CONT",
@@ -99,8 +100,11 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	err := fmt.Errorf("unknown command %q", args[0])
-	if ours := otherCommand[args[0]]; ours != "" {
+	err, name := fmt.Errorf("unknown command %q", args[0]), args[0]
+	if cmd.HasParent() {
+		name = cmd.Name() + " " + name
+	}
+	if ours := otherCommand[name]; ours != "" {
 		return fmt.Errorf("%w; instead there is: %s", err, ours)
 	}
 	cmd.SuggestionsMinimumDistance = 2

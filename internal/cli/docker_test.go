@@ -462,6 +462,8 @@ func TestWhatIsNotHereIsSaid(t *testing.T) {
 		"kill -s BOOM p":                 `signal "BOOM"`,
 		"load x.tar":                     "instead there is: run docker-archive:FILE",
 		"build .":                        "docker build, docker save",
+		"image ls":                       "instead there is: images",
+		"image improt x":                 "did you mean import?",
 		"psa":                            "did you mean play or ps?",
 		"create IMAGE":                   "instead there is: run --detach",
 		"cp a b":                         "one of the two is POD:PATH",

@@ -26,7 +26,7 @@ type imageOptions struct {
 
 func (a *App) imageCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "image", Short: "Bring pod VM images into a cloud", Args: cobra.NoArgs,
+		Use: "image", Short: "Bring pod VM images into a cloud", Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.imageImportCommand())

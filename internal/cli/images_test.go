@@ -145,6 +145,15 @@ func TestDetachedPodFromThisHost(t *testing.T) {
 		t.Errorf("the guest is to pull %s", got)
 	}
 	s.run("wait", "p1")
+	s.node.NodeAddress = ""
+	if code, _, stderr := s.run("start", "p1"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if got := source(); got != strings.TrimSuffix(ref, ":v1")+"@"+digest {
+		t.Errorf("VMs do not see this host, and the guest is to pull %s", got)
+	}
+	s.node.NodeAddress = "127.0.0.1"
+	s.run("wait", "p1")
 	if code, _, stderr := s.run("rmi", ref); code != 0 {
 		t.Fatal(stderr)
 	}

@@ -309,7 +309,7 @@ func (r *runner) openImage(ctx context.Context, c corev1.Container) (*registry.I
 // offerImage returns the reference for the guest to pull. It serves an image of this
 // host until done is called.
 func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref string, done func(), err error) {
-	if image.Reference != "" && !image.Held {
+	if image.Reference != "" {
 		return image.Reference, func() {}, nil
 	}
 	info, err := r.client.Info(ctx)
@@ -317,8 +317,10 @@ func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref str
 		return "", nil, fmt.Errorf("asking the adaptor where its VMs see this host: %w", err)
 	}
 	addr, err := netip.ParseAddr(info.NodeAddress)
-	if err != nil && image.Reference != "" {
-		return image.Reference, func() {}, nil // the guest pulls the same digest
+	if err != nil && image.Held { // the guest pulls the same digest
+		if ref, err := image.Pinned(ctx, nil); ref != "" || err != nil {
+			return ref, func() {}, err
+		}
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("the adaptor of provider %s does not know where its VMs see this host, so image %s cannot be served to them; push it to a registry", info.Provider, image.Name)

@@ -53,13 +53,14 @@ type Image struct {
 	// Name is what the user wrote.
 	Name string
 	// Reference pins the image by digest for a guest that pulls it from its
-	// registry; empty when only [Serve] can give it to a guest.
+	// registry; empty when [Serve] gives it to a guest.
 	Reference string
-	// Held says that this host has the blobs, so that a guest need not ask the registry.
+	// Held says that it is of the store.
 	Held   bool
 	Digest v1.Hash
 	Config v1.Config
 	image  v1.Image
+	ref    name.Reference // of an image of a registry
 }
 
 // Options steer Open.
@@ -115,23 +116,73 @@ func Open(ctx context.Context, ref string, opts Options) (*Image, error) {
 
 // open finds an image of a registry where the policy says.
 func (i *Image) open(ctx context.Context, platform v1.Platform, opts Options) (err error) {
+	if err := i.parse(); err != nil {
+		return err
+	}
 	if opts.Policy == Always {
 		if _, _, err := opts.Store.pull(ctx, i.Name, platform, opts.Report); err != nil {
 			return err
 		}
 	}
 	if opts.Policy != Guest {
-		var ref name.Reference
-		if i.image, ref, err = opts.Store.open(i.Name, platform); err == nil {
-			i.Held = true
-			i.Reference, err = pinned(ctx, ref, i.image, opts.Keychain)
-		}
-		if err == nil || opts.Policy == Never || !errors.Is(err, ErrNotPulled) {
+		i.image, err = opts.Store.open(i.ref, platform)
+		i.Held = err == nil
+		if i.Held || opts.Policy == Never || !errors.Is(err, ErrNotPulled) {
 			return err
 		}
 	}
-	i.image, i.Reference, err = openRemote(ctx, i.Name, platform, opts.Keychain)
+	if err := i.ask(ctx, platform, opts.Keychain); err != nil {
+		return err
+	}
+	i.Reference, err = i.Pinned(ctx, opts.Keychain)
 	return err
+}
+
+func (i *Image) parse() (err error) {
+	if i.ref, err = name.ParseReference(i.Name); err != nil {
+		err = fmt.Errorf("%w: %w; want a registry reference, oci:DIR or docker-archive:FILE", ErrBadReference, err)
+	}
+	return err
+}
+
+// ask opens an image at its registry.
+func (i *Image) ask(ctx context.Context, platform v1.Platform, keys authn.Keychain) error {
+	descriptor, err := remote.Get(i.ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(orDocker(keys)))
+	if err != nil {
+		return fmt.Errorf("asking its registry: %w", err)
+	}
+	if descriptor.MediaType.IsIndex() {
+		var index v1.ImageIndex
+		if index, err = descriptor.ImageIndex(); err == nil {
+			i.image, err = pick(index, "", platform)
+		}
+	} else {
+		i.image, err = descriptor.Image()
+	}
+	if err != nil {
+		return fmt.Errorf("asking its registry: %w", err)
+	}
+	return nil
+}
+
+// Pinned returns the reference by digest for a guest that asks the registry; empty if that wants credentials, which a
+// guest has none of. A program that keeps credentials is asked for them.
+func (i *Image) Pinned(ctx context.Context, keys authn.Keychain) (string, error) {
+	digest, err := i.image.Digest()
+	if err != nil {
+		return "", err
+	}
+	if auth, err := authn.Resolve(ctx, orDocker(keys), i.ref.Context()); err == nil && auth != authn.Anonymous {
+		return "", nil
+	}
+	return i.ref.Context().Name() + "@" + digest.String(), nil
+}
+
+func orDocker(keys authn.Keychain) authn.Keychain {
+	if keys == nil {
+		return authn.DefaultKeychain
+	}
+	return keys
 }
 
 // load reads the configuration and checks that it is for the platform.
@@ -162,49 +213,6 @@ func ParsePlatform(text string) (v1.Platform, error) {
 		return v1.Platform{}, fmt.Errorf("platform %q: want linux/ARCH, e.g. linux/%s", text, runtime.GOARCH)
 	}
 	return *p, nil
-}
-
-func openRemote(ctx context.Context, text string, platform v1.Platform, keys authn.Keychain) (v1.Image, string, error) {
-	ref, err := name.ParseReference(text)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w; want a registry reference, oci:DIR or docker-archive:FILE", ErrBadReference, err)
-	}
-	if keys == nil {
-		keys = authn.DefaultKeychain
-	}
-	descriptor, err := remote.Get(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(keys))
-	if err != nil {
-		return nil, "", fmt.Errorf("asking its registry: %w", err)
-	}
-	var img v1.Image
-	if descriptor.MediaType.IsIndex() {
-		var index v1.ImageIndex
-		if index, err = descriptor.ImageIndex(); err == nil {
-			img, err = pick(index, "", platform)
-		}
-	} else {
-		img, err = descriptor.Image()
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("asking its registry: %w", err)
-	}
-	reference, err := pinned(ctx, ref, img, keys)
-	return img, reference, err
-}
-
-// pinned returns the reference by digest for a guest; empty if the registry wants credentials, which a guest has none of.
-func pinned(ctx context.Context, ref name.Reference, img v1.Image, keys authn.Keychain) (string, error) {
-	digest, err := img.Digest()
-	if err != nil {
-		return "", err
-	}
-	if keys == nil {
-		keys = authn.DefaultKeychain
-	}
-	if auth, err := authn.Resolve(ctx, keys, ref.Context()); err == nil && auth != authn.Anonymous {
-		return "", nil
-	}
-	return ref.Context().Name() + "@" + digest.String(), nil
 }
 
 func openArchive(text string) (v1.Image, error) {

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"golang.org/x/sync/errgroup"
@@ -47,7 +46,10 @@ func (s Store) pull(ctx context.Context, text string, platform v1.Platform, repo
 		return img, false, errors.New("it is on this host already: run it as it is")
 	}
 	remote := &Image{Name: text}
-	if remote.image, _, err = openRemote(ctx, text, platform, nil); err == nil {
+	if err = remote.parse(); err == nil {
+		err = remote.ask(ctx, platform, nil)
+	}
+	if err == nil {
 		err = remote.load(platform)
 	}
 	if err != nil {
@@ -77,12 +79,11 @@ func (s Store) pull(ctx context.Context, text string, platform v1.Platform, repo
 
 // entry is that of the index for an image.
 func (i *Image) entry(want v1.Platform) (v1.Descriptor, error) {
-	ref, err1 := name.ParseReference(i.Name)
-	d, err2 := partial.Descriptor(i.image)
-	if err := errors.Join(err1, err2); err != nil {
+	d, err := partial.Descriptor(i.image)
+	if err != nil {
 		return v1.Descriptor{}, err
 	}
-	d.Platform, d.Annotations = &want, map[string]string{refName: ref.Name()}
+	d.Platform, d.Annotations = &want, map[string]string{refName: i.ref.Name()}
 	return *d, nil
 }
 

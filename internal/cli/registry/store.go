@@ -239,22 +239,18 @@ func choose(index *v1.IndexManifest, text string, force bool) (found []v1.Descri
 }
 
 // open returns an image of the store, or [ErrNotPulled]. All its files are open.
-func (s Store) open(text string, platform v1.Platform) (v1.Image, name.Reference, error) {
-	ref, err := name.ParseReference(text)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrBadReference, err)
-	}
+func (s Store) open(ref name.Reference, platform v1.Platform) (v1.Image, error) {
 	index, err := s.index()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	fitting := slices.DeleteFunc(find(index, ref), func(d v1.Descriptor) bool { return !isImageFor(d, platform) })
 	if len(fitting) == 0 {
-		return nil, nil, ErrNotPulled
+		return nil, ErrNotPulled
 	}
 	img, err := hold(s, forOldest(fitting)[0])
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNotPulled // it was removed since the index was read
 	}
-	return img, ref, err
+	return img, err
 }

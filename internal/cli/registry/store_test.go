@@ -221,8 +221,9 @@ func TestPolicies(t *testing.T) {
 			continue
 		}
 		pinned := strings.TrimSuffix(ref, ":v1") + "@" + digest(t, row.want)
-		if img.Held != row.held || img.Digest.String() != digest(t, row.want) || img.Reference != pinned {
-			t.Errorf("%s %q: held %v, %s, %s", row.ref, row.policy, img.Held, img.Digest, img.Reference)
+		reference, err := img.Pinned(t.Context(), nil)
+		if img.Held != row.held || img.Digest.String() != digest(t, row.want) || reference != pinned || (img.Reference == "") != row.held || err != nil {
+			t.Errorf("%s %q: held %v, %s, %s, %v", row.ref, row.policy, img.Held, img.Digest, reference, err)
 		}
 	}
 	if n := len(blobs(t, store)); n != 3 {
