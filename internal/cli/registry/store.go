@@ -84,6 +84,9 @@ func (s Store) change(ctx context.Context, edit func(*v1.IndexManifest) error) e
 	if err == nil {
 		err = os.MkdirAll(blobs, 0o700)
 	}
+	if slices.ContainsFunc(index.Manifests, func(d v1.Descriptor) bool { return !d.MediaType.IsImage() }) {
+		return fmt.Errorf("%s has more than images of single platforms, so it is not outrigger's: name another --image-cache", s.Dir)
+	}
 	for _, step := range []func() error{
 		func() error { return edit(index) },
 		func() error { return statefile.SyncFolder(blobs) },

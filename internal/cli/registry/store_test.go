@@ -443,4 +443,11 @@ func TestEntriesOfOtherTools(t *testing.T) {
 	if gone, err := store.Remove(t.Context(), []string{digest(t, img)}, false); err != nil || len(gone) != 1 || len(blobs(t, store)) != 3 {
 		t.Errorf("removed %v, %v", gone, err)
 	}
+	if err := p.AppendIndex(mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img})); err != nil {
+		t.Fatal(err)
+	}
+	before := blobs(t, store)
+	if _, err := store.Remove(t.Context(), nil, true); err == nil || !strings.Contains(err.Error(), "not outrigger's") || len(blobs(t, store)) != len(before) {
+		t.Errorf("an index of images: %v; %d blobs of %d are left", err, len(blobs(t, store)), len(before))
+	}
 }
