@@ -71,9 +71,6 @@ func TestSettingsReachPods(t *testing.T) {
 	memory := map[string]string{}
 	for _, a := range s.node.Agents() {
 		memory[a.VM().Annotations["io.kubernetes.cri.sandbox-name"]] = a.VM().Annotations["io.katacontainers.config.hypervisor.default_memory"]
-		if dns := a.Sandbox().Dns; len(dns) != 1 || dns[0] != "nameserver 192.0.2.53" {
-			t.Errorf("DNS %v", dns)
-		}
 	}
 	if memory["p1"] != "320" || memory["p2"] != "384" {
 		t.Errorf("memory %v", memory)
@@ -83,6 +80,9 @@ func TestSettingsReachPods(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	for _, a := range s.node.Agents() {
+		if dns := a.Sandbox().Dns; len(dns) != 1 || dns[0] != "nameserver 192.0.2.53" {
+			t.Errorf("DNS of a manifest or run: %v", dns)
+		}
 		if vm := a.VM().Annotations; vm["io.kubernetes.cri.sandbox-name"] == "p3" && vm["io.katacontainers.config.hypervisor.default_memory"] != "768" {
 			t.Errorf("of a manifest: %v", vm)
 		}

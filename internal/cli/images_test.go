@@ -140,10 +140,11 @@ func TestDetachedPodFromThisHost(t *testing.T) {
 		}
 		return ""
 	}
-	s.detached("p1", "exit 0", "--rm=false")
+	s.detached("p1", "exec sleep 1000", "--rm=false")
 	if got := source(); !strings.HasSuffix(got, "/outrigger/image@"+digest) {
 		t.Errorf("the guest is to pull %s", got)
 	}
+	s.run("kill", "p1")
 	s.run("wait", "p1")
 	s.node.NodeAddress = ""
 	if code, _, stderr := s.run("start", "p1"); code != 0 {
@@ -153,6 +154,7 @@ func TestDetachedPodFromThisHost(t *testing.T) {
 		t.Errorf("VMs do not see this host, and the guest is to pull %s", got)
 	}
 	s.node.NodeAddress = "127.0.0.1"
+	s.run("kill", "p1")
 	s.run("wait", "p1")
 	if code, _, stderr := s.run("rmi", ref); code != 0 {
 		t.Fatal(stderr)
@@ -163,6 +165,7 @@ func TestDetachedPodFromThisHost(t *testing.T) {
 	if got := source(); got != strings.TrimSuffix(ref, ":v1")+"@"+digest {
 		t.Errorf("once it was removed the guest is to pull %s", got)
 	}
+	s.run("kill", "p1")
 	s.run("wait", "p1")
 	s.image = image
 }
@@ -172,19 +175,22 @@ func TestDetachedPodFromThisHost(t *testing.T) {
 func TestPlayHonoursPullPolicy(t *testing.T) {
 	s := newStand(t)
 	ref, digest, stop := s.pushed("app:v1")
-	play := func(policy string) (code int, stderr string) {
+	play := func(policy string, flags ...string) (code int, stderr string) {
 		pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  restartPolicy: Never\n  containers:\n  - {name: c, image: '" + ref + "', imagePullPolicy: " + policy + "}\n"
-		code, _, stderr = s.runIn(pod, "play", "-q", "-")
+		code, _, stderr = s.runIn(pod, append([]string{"play", "-q", "--network", "none", "-"}, flags...)...)
 		return code, stderr
 	}
 	if code, stderr := play("Never"); code != 125 || !strings.Contains(stderr, "it was not pulled to this host") {
 		t.Errorf("Never: %d, %s", code, stderr)
 	}
-	if code, _, stderr := s.run("pull", ref); code != 0 {
+	if code, stderr := play("", "--pull", "always"); code != 0 { // it is on this host now
 		t.Fatal(stderr)
 	}
 	stop()
-	for policy, want := range map[string]int{"Never": 0, "IfNotPresent": 0, "Always": 125} {
+	if code, stderr := play("IfNotPresent", "--pull", "always"); code != 0 {
+		t.Errorf("the manifest does not win over --pull: %d, %s", code, stderr)
+	}
+	for policy, want := range map[string]int{"Never": 0, "IfNotPresent": 0, "Always": 125, "": 0} {
 		if code, stderr := play(policy); code != want {
 			t.Errorf("%s of %s without the registry: %d, %s", policy, digest, code, stderr)
 		}

@@ -300,6 +300,8 @@ func (r *runner) openImage(ctx context.Context, c corev1.Container) (*registry.I
 	switch c.ImagePullPolicy {
 	case corev1.PullAlways:
 		opts.Policy = registry.Guest
+	case corev1.PullIfNotPresent:
+		opts.Policy = registry.Missing
 	case corev1.PullNever:
 		opts.Policy = registry.Never
 	}

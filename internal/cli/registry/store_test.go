@@ -3,6 +3,7 @@
 package registry_test
 
 import (
+	"encoding/base64"
 	"errors"
 	"io"
 	"log"
@@ -35,6 +36,8 @@ import (
 type source struct {
 	t    *testing.T
 	host string
+	// password, if set, is asked of everybody.
+	password string
 	// blob, if set, may answer a GET of a blob in place of the registry.
 	blob func(w http.ResponseWriter, digest string, content []byte) bool
 
@@ -47,6 +50,11 @@ func newSource(t *testing.T) *source {
 	s := &source{t: t, gets: map[string]int{}}
 	images := upstream.New(upstream.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, password, _ := r.BasicAuth(); password != s.password {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
 		_, digest, ok := strings.Cut(r.URL.Path, "/blobs/sha256:")
 		if !ok || r.Method != http.MethodGet {
 			images.ServeHTTP(w, r)
@@ -450,4 +458,27 @@ func TestEntriesOfOtherTools(t *testing.T) {
 	if _, err := store.Remove(t.Context(), nil, true); err == nil || !strings.Contains(err.Error(), "not outrigger's") || len(blobs(t, store)) != len(before) {
 		t.Errorf("an index of images: %v; %d blobs of %d are left", err, len(blobs(t, store)), len(before))
 	}
+}
+
+// TestPullWithCredentials of docker's file; what was pulled is opened without them.
+func TestPullWithCredentials(t *testing.T) {
+	from, store := newSource(t), registry.Store{Dir: t.TempDir()}
+	ref := from.push("app:v1", newImage(t, "", runtime.GOARCH, map[string]string{"a": "1"}))
+	from.password = "s3cret"
+	if _, _, err := store.Pull(t.Context(), ref, "", func(registry.Layer) {}); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("without credentials: %v", err)
+	}
+	dir := t.TempDir()
+	login := base64.StdEncoding.EncodeToString([]byte("me:" + from.password))
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"auths":{"`+from.host+`":{"auth":"`+login+`"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_CONFIG", dir)
+	pull(t, store, ref)
+	t.Setenv("DOCKER_CONFIG", "/nonexistent")
+	img, err := registry.Open(t.Context(), ref, registry.Options{Store: store})
+	if err != nil || !img.Held {
+		t.Fatalf("%v, %v", img, err)
+	}
+	wantWhole(t, img)
 }
