@@ -60,7 +60,7 @@ func (r *runner) newContainer(c corev1.Container) *podContainer {
 		p.streams.Stdout = &prefixed{to: r.streams.Stdout, prefix: "[" + c.Name + "] "}
 		p.streams.Stderr = &prefixed{to: r.streams.Stderr, prefix: "[" + c.Name + "] "}
 	}
-	if r.image != nil && r.image.Name == c.Image {
+	if r.image != nil && r.image.Name == c.Image && r.podSpec().Containers[0].ImagePullPolicy == c.ImagePullPolicy {
 		p.image = r.image
 	}
 	return p
@@ -116,7 +116,7 @@ func (r *runner) launch(ctx context.Context, p *podContainer) (err error) {
 		}
 	}
 	if p.image == nil {
-		if p.image, err = registry.Open(ctx, p.Image, registry.Options{Platform: r.req.Platform}); err != nil {
+		if p.image, err = r.openImage(ctx, p.Container); err != nil {
 			return err
 		}
 	}
