@@ -59,7 +59,7 @@ func (p *Provider) restore(ctx context.Context, r *record) error {
 		return &brokenTemplate{err, nil}
 	}
 	if r.copied != nil && !os.SameFile(folder, r.copied) {
-		return &brokenTemplate{errors.New("it was made anew since its scratch disk was copied"), nil}
+		return &brokenTemplate{errors.New("it was made again after its scratch disk had been copied"), nil}
 	}
 	files, err := openTemplate(r)
 	defer func() {
