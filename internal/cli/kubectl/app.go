@@ -25,6 +25,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -189,10 +190,10 @@ func (a *App) shows(cmd *cobra.Command, find func(ctx context.Context, c *cluste
 	return cmd
 }
 
-// print writes v as JSON, or lets text write it.
+// print writes v as JSON, or lets text write it, without what would steer the terminal: messages are others'.
 func (a *App) print(output string, v any, text func(io.Writer)) error {
 	if output != "json" {
-		text(a.Stdout)
+		text(redact.Console(a.Stdout))
 		return nil
 	}
 	return program.WriteJSON(a.Stdout, v)
