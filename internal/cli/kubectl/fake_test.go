@@ -217,7 +217,7 @@ func (f *fakeAPI) succeeds(args ...string) string {
 // pod puts a pod of namespace shop that runs in a VM.
 func (f *fakeAPI) pod(name string, status o) o {
 	p := o{
-		"metadata": o{"name": name, "namespace": "shop", "uid": "uid-" + name, "annotations": o{}},
+		"metadata": o{"name": name, "namespace": "shop", "uid": "uid-" + name, "annotations": o{}, "creationTimestamp": ago(time.Hour)},
 		"spec":     o{"runtimeClassName": "kata-remote", "nodeName": "node1", "containers": []any{o{"name": "main"}}},
 		"status":   status,
 	}

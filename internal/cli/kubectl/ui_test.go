@@ -4,7 +4,6 @@ package kubectl
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -194,9 +193,13 @@ func TestUIPassesNoSequencesOn(t *testing.T) {
 	f := newFakeAPI(t)
 	f.shop()
 	s := f.look("", 160, 40)
-	for _, keys := range [][]string{{":events", "enter"}, {"enter"}, {":pods", "enter", "G", "enter"}, {":events", "enter", "y"}} {
-		s.press(keys...)
-		s.until("QuotaExceeded")
+	s.until("web")
+	for _, step := range []struct{ key, seen string }{{":events", "events [1]"}, {"", "Warning QuotaExceeded of"}, {":pods", "pods [2]"}, {"G", "(3 times)"}} {
+		if s.press(step.key, "enter"); step.key == ":pods" {
+			s.until(step.seen)
+			continue
+		}
+		s.until(step.seen, "QuotaExceeded")
 		drawn := s.m.View().Content
 		wantsNot(t, drawn, "\x1b]", "\x1b[2J", "owned\a", "\a", "abcdefgh12345678", strings.Repeat("x", 200))
 		wants(t, drawn, "4 of")
@@ -308,5 +311,4 @@ func TestUINeedsATerminal(t *testing.T) {
 		t.Errorf("exit code %d, %d requests", code, len(f.asked))
 	}
 	wants(t, errs, "ui needs a terminal", "kubectl outrigger status", "-o json")
-	_ = os.Stdin
 }

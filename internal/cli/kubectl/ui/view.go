@@ -26,7 +26,7 @@ type View struct {
 	Sources []Source
 	// Rows returns what the sources have now.
 	Rows func() []Row
-	// Page returns a text that may have lines longer than width.
+	// Page returns a text that may have lines longer than width; it is empty if what it is about is gone.
 	Page func(width int) string
 }
 
@@ -213,11 +213,14 @@ func fit(widths []int, width int) []int {
 	return widths
 }
 
-// nothing says why a table has no rows.
+// nothing says why there is nothing to see.
 func (f *frame) nothing(width int) []string {
 	said := "nothing here"
-	if f.filter != "" {
-		said = "nothing here has " + f.filter + "; Esc shows all"
+	switch {
+	case f.filter != "":
+		said += " has " + f.filter + "; Esc shows all"
+	case f.Page != nil:
+		said = "it is gone"
 	}
 	if read, err := f.state(); err != nil {
 		said = err.Error()
