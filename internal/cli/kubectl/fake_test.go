@@ -107,7 +107,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case there:
 		json.NewEncoder(w).Encode(object)
 	case slices.Contains(listed, filepath.Base(r.URL.Path)):
-		json.NewEncoder(w).Encode(o{"items": f.list(r)})
+		json.NewEncoder(w).Encode(o{"metadata": o{"resourceVersion": "1"}, "items": f.list(r)})
 	default:
 		f.refuse(w, 404, "NotFound")
 	}

@@ -4,16 +4,20 @@ package kubectl
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+	"golang.org/x/term"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/cli/kubectl/ui"
+	"github.com/outrigger/outrigger/test/pty"
 )
 
 // screen is the UI without a terminal.
@@ -311,4 +315,83 @@ func TestUINeedsATerminal(t *testing.T) {
 		t.Errorf("exit code %d, %d requests", code, len(f.asked))
 	}
 	wants(t, errs, "ui needs a terminal", "kubectl outrigger status", "-o json")
+}
+
+// TestUIInATerminal is the program as somebody uses it, with keys; at the end the terminal is as it was.
+func TestUIInATerminal(t *testing.T) {
+	t.Setenv("TERM", "xterm-256color")
+	f := newFakeAPI(t)
+	f.shop()
+	for name, quit := range map[string]string{"q": "q", "ctrl-C": "\x03"} {
+		t.Run(name, func(t *testing.T) {
+			keyboard, tty := pty.Open(t)
+			pty.SetSize(t, tty, 24, 80)
+			before, err := term.GetState(int(tty.Fd()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := &App{Stdin: tty, Stdout: tty, Stderr: io.Discard, Now: func() time.Time { return now }, Getenv: func(string) string { return "1" }}
+			done := make(chan int, 1)
+			t.Cleanup(func() { io.WriteString(keyboard, "\x03\x03") }) // of a test that has failed
+			go func() {
+				done <- a.Run([]string{"--kubeconfig", filepath.Join(f.dir, "kubeconfig"), "ui", "-n", "shop"})
+			}()
+			seen := readScreen(t, keyboard)
+			seen.until("api", "quota", "web")
+			io.WriteString(keyboard, "/web\r")
+			seen.until("[1]")
+			io.WriteString(keyboard, "\r")
+			seen.until("i-web", "create-instance", "█")
+			io.WriteString(keyboard, quit)
+			seen.until("\x1b[?1049l") // the screen that was there before
+			if code := <-done; code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			if after, err := term.GetState(int(tty.Fd())); err != nil || *after != *before {
+				t.Errorf("the terminal was not restored: %v", err)
+			}
+			wants(t, seen.all, "\x1b[?1049h", "\x1b[?25h")
+			if colour := regexp.MustCompile(`\x1b\[[0-9;]*3[0-7]m`).FindString(seen.all); colour != "" {
+				t.Errorf("NO_COLOR is set, and there is %q", colour)
+			}
+		})
+	}
+}
+
+// reader is what a terminal shows, as it is written.
+type reader struct {
+	t     *testing.T
+	parts chan string
+	all   string
+	seen  int
+}
+
+func readScreen(t *testing.T, from io.Reader) *reader {
+	r := &reader{t: t, parts: make(chan string, 1000)}
+	go func() {
+		for buffer := make([]byte, 4096); ; {
+			n, err := from.Read(buffer)
+			if r.parts <- string(buffer[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	return r
+}
+
+// until waits for texts, in their order.
+func (r *reader) until(texts ...string) {
+	r.t.Helper()
+	deadline := time.After(time.Minute)
+	for _, text := range texts {
+		for !strings.Contains(r.all[r.seen:], text) {
+			select {
+			case part := <-r.parts:
+				r.all += part
+			case <-deadline:
+				r.t.Fatalf("no %q on the screen:\n%q", text, r.all[r.seen:])
+			}
+		}
+		r.seen += strings.Index(r.all[r.seen:], text)
+	}
 }

@@ -3,6 +3,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -150,7 +151,7 @@ func (x *collection[T]) watch(ctx context.Context, version string, changed func(
 		if json.Unmarshal(event.Object, object) != nil || event.Type == "ERROR" { // such as: the version is too old
 			return "", nil
 		}
-		version = x.meta(object).ResourceVersion
+		version = cmp.Or(x.meta(object).ResourceVersion, version)
 		if event.Type != "BOOKMARK" {
 			x.mu.Lock()
 			x.set(object, event.Type == "DELETED")
