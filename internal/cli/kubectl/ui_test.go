@@ -279,16 +279,13 @@ func TestUIWithoutAnAPIServer(t *testing.T) {
 	f.down.Store(true)
 	f.server.CloseClientConnections()
 	s.until("web", "as last read; ", "the API server does not answer")
-	s.press("down", "enter") // the keys go on
+	s.press("end", "enter") // the keys go on
 	s.until("pod of shop/web")
-	f.mu.Lock()
-	delete(f.objects, core("shop", "pods", "api"))
-	f.mu.Unlock()
 	f.down.Store(false)
 	s.press("esc")
-	s.until("Enter deeper")
-	go f.emit(core("", "pods"), "MODIFIED", f.objects[core("shop", "pods", "web")])
-	s.until("web")
+	s.until("pods [2]", "Enter deeper")
+	go f.emit(core("", "pods"), "DELETED", f.objects[core("shop", "pods", "api")])
+	wantsNot(t, s.until("pods [1]", "Enter deeper"), "api")
 }
 
 // TestUIWithoutRights: a kind that may not be read is said by name, in the view that needs it.
