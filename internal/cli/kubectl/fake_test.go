@@ -180,7 +180,9 @@ func (f *fakeAPI) list(r *http.Request) []any {
 	for _, path := range slices.Sorted(maps.Keys(f.objects)) {
 		inAll := !strings.Contains(dir, "/namespaces/") && strings.HasPrefix(path, dir+"namespaces/") && strings.Count(path[len(dir):], "/") == 3
 		if filepath.Dir(path) == filepath.Join(dir, resource) || inAll && filepath.Base(filepath.Dir(path)) == resource {
-			items = append(items, f.objects[path])
+			if name, one := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); !one || name == filepath.Base(path) {
+				items = append(items, f.objects[path])
+			}
 		}
 	}
 	return items

@@ -22,6 +22,7 @@ func (b *board) podsView(namespace, node string) *ui.View {
 	return &ui.View{
 		Name: "pods", Of: node, Sources: []ui.Source{pods, peerPods},
 		Columns: []string{"NAMESPACE", "POD", "STATUS", "NODE", "VM", "TYPE", "PHASE", "AGE", "ERROR"},
+		Spare:   []string{"TYPE", "VM", "NODE", "NAMESPACE"},
 		Rows: func() (rows []ui.Row) {
 			own := newestClaims(peerPods.all())
 			for _, p := range pods.all() {
@@ -88,6 +89,7 @@ func (b *board) nodesView(namespace string) *ui.View {
 	return &ui.View{
 		Name: "nodes", Sources: []ui.Source{nodes, peerPods, adaptors},
 		Columns: []string{"NODE", "VMS", "CAPACITY", "PENDING", "CONNECTING", "READY", "FAILED", "DELETING", "ADAPTOR", "WHY"},
+		Spare:   []string{"DELETING", "PENDING", "CONNECTING"},
 		Rows: func() (rows []ui.Row) {
 			at := map[string]*pod{}
 			for _, p := range adaptors.all() {
@@ -124,6 +126,7 @@ func (b *board) vmsView(namespace, pool string) *ui.View {
 	return &ui.View{
 		Name: "vms", Of: pool, Sources: []ui.Source{peerPods},
 		Columns: []string{"NAMESPACE", "PEERPOD", "POD", "POOL", "PROVIDER", "VM", "TYPE", "NODE", "PHASE", "AGE", "ERROR"},
+		Spare:   []string{"PROVIDER", "TYPE", "NODE", "POD", "NAMESPACE"},
 		Rows: func() (rows []ui.Row) {
 			for _, pp := range peerPods.all() {
 				in := ""
@@ -159,6 +162,7 @@ func (b *board) poolsView(namespace string) *ui.View {
 	return &ui.View{
 		Name: "pools", Sources: []ui.Source{pools},
 		Columns: []string{"POOL", "READY", "STARTING", "CLAIMED", "MIN", "MAX", "HITS", "LAST HIT", "TYPE", "AGE", "WHY"},
+		Spare:   []string{"LAST HIT", "MAX", "AGE", "TYPE"},
 		Rows: func() (rows []ui.Row) {
 			for _, p := range pools.all() {
 				rows = append(rows, b.poolRow(p, namespace))
@@ -193,6 +197,7 @@ func (b *board) eventsView(namespace string) *ui.View {
 	return &ui.View{
 		Name: "events", Sources: []ui.Source{events},
 		Columns: []string{"AGE", "TYPE", "NAMESPACE", "OBJECT", "REASON", "MESSAGE"},
+		Spare:   []string{"NAMESPACE", "TYPE", "REASON"},
 		Rows: func() (rows []ui.Row) {
 			all := events.all()
 			slices.SortStableFunc(all, func(x, y *corev1.Event) int { return lastSeen(y).Compare(lastSeen(x)) })

@@ -28,17 +28,21 @@ type screen struct {
 	quit bool
 }
 
-// look opens the UI as alone, of a namespace or of all.
+// look opens the UI of a namespace, or of all.
 func (f *fakeAPI) look(namespace string, width, height int) *screen {
-	f.t.Helper()
-	a := &App{kubeconfig: filepath.Join(f.dir, "kubeconfig"), system: SystemNamespace, Now: func() time.Time { return now }}
+	return look(f.t, filepath.Join(f.dir, "kubeconfig"), namespace, width, height)
+}
+
+func look(t *testing.T, kubeconfig, namespace string, width, height int) *screen {
+	t.Helper()
+	a := &App{kubeconfig: kubeconfig, system: SystemNamespace, Now: func() time.Time { return now }}
 	c, _, err := a.connect()
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
-	s := &screen{t: f.t, msgs: make(chan tea.Msg, 1000)}
+	s := &screen{t: t, msgs: make(chan tea.Msg, 1000)}
 	s.m = ui.New(ui.Options{Title: "test", Namespace: namespace, Views: viewNames, Open: newBoard(a, c).open}, func(msg tea.Msg) { s.msgs <- msg })
-	f.t.Cleanup(s.m.Close)
+	t.Cleanup(s.m.Close)
 	s.m.Init()
 	s.m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 	return s

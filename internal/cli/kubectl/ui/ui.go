@@ -40,7 +40,7 @@ const (
 	aging = 5 * time.Second
 )
 
-const keys = `↑ ↓ j k         up and down            Enter   go deeper, such as from a node to its pods
+const keys = `↑ ↓ j k         up and down            Enter   deeper: a node's pods, a pod's VM
 PgUp PgDn g G   pages, first and last  Esc     drop the filter, or go back
 /               filter                 d       describe
 :               command                y       YAML, without what may be secret

@@ -22,6 +22,8 @@ type View struct {
 	Name, Of string
 	// Columns are the titles of the cells. One more is that of the rows' Text.
 	Columns []string
+	// Spare are the columns that a narrow screen does without, the first one first.
+	Spare []string
 	// Sources are followed while the view is open.
 	Sources []Source
 	// Rows returns what the sources have now.
@@ -52,8 +54,8 @@ type Source interface {
 
 const (
 	gap = 2 // columns between cells
-	// leastCell is how narrow a cell may become.
-	leastCell = 4
+	// leastCell is how narrow a column becomes before others are left out.
+	leastCell = 16
 	// maxPage bounds a page, in bytes.
 	maxPage = 512 << 10
 )
@@ -65,6 +67,7 @@ type frame struct {
 	rows   []Row    // that the filter leaves
 	lines  []string // of a page
 	widths []int    // of the columns, as wide as their cells
+	text   int      // how wide the widest Text is
 	// cursor is the row of the cursor, and for pages the first line on the screen, as top is for tables.
 	cursor, top int
 }
@@ -90,7 +93,9 @@ func (f *frame) refresh(width int) {
 	for i, title := range f.Columns {
 		f.widths[i] = utf8.RuneCountInString(title)
 	}
+	f.text = 0
 	for _, r := range f.rows {
+		f.text = max(f.text, utf8.RuneCountInString(r.Text))
 		for i, cell := range r.Cells {
 			f.widths[i] = max(f.widths[i], utf8.RuneCountInString(cell))
 		}
@@ -159,20 +164,17 @@ func (f *frame) draw(width, height int) []string {
 
 // table draws the titles and the rows that are on the screen, and no others.
 func (f *frame) table(width, height int) []string {
-	reserve := 0
-	if slices.ContainsFunc(f.rows, func(r Row) bool { return r.Text != "" }) {
-		reserve = width / 3
+	n := len(f.rows[0].Cells)
+	title, reserve := "", 0
+	if f.text > 0 {
+		title, reserve = strings.Join(f.Columns[n:], ""), min(f.text, width/3)
 	}
-	widths := fit(f.widths[:min(len(f.Columns), len(f.rows[0].Cells))], width-reserve)
-	cells := len(widths)
-	title := ""
-	if reserve > 0 {
-		title = strings.Join(f.Columns[cells:], "")
-	}
-	lines := []string{titleStyle.Styled(line(f.Columns[:cells], widths, title, width))}
+	shown := f.shown(n, width-reserve)
+	widths := fit(pick(f.widths, shown), width-reserve)
+	lines := []string{titleStyle.Styled(line(pick(f.Columns, shown), widths, title, width))}
 	for i := f.top; i < min(f.top+height-1, len(f.rows)); i++ {
 		r := &f.rows[i]
-		text := line(r.Cells, widths, redact.Foreign(r.Text), width)
+		text := line(pick(r.Cells, shown), widths, redact.Foreign(r.Text), width)
 		switch {
 		case i == f.cursor:
 			text = cursorStyle.Styled(text)
@@ -184,16 +186,49 @@ func (f *frame) table(width, height int) []string {
 	return lines
 }
 
+// shown returns which of the first n columns go into width.
+func (f *frame) shown(n, width int) (columns []int) {
+	least := 0
+	for i := range n {
+		columns = append(columns, i)
+		least += min(f.widths[i], leastCell) + gap
+	}
+	for _, title := range f.Spare {
+		if i := slices.Index(f.Columns, title); least > width && i >= 0 {
+			columns = slices.DeleteFunc(columns, func(c int) bool { return c == i })
+			least -= min(f.widths[i], leastCell) + gap
+		}
+	}
+	return columns
+}
+
+func pick[T any](all []T, columns []int) (picked []T) {
+	for _, i := range columns {
+		picked = append(picked, all[i])
+	}
+	return picked
+}
+
 // line draws cells in columns, and a text in what is left.
 func line(cells []string, widths []int, text string, width int) string {
 	var out strings.Builder
 	for i, cell := range cells {
-		cell = ansi.Truncate(redact.Line(cell), widths[i], "…")
+		cell = shorten(redact.Line(cell), widths[i])
 		out.WriteString(cell + strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(cell))+gap))
 	}
 	out.WriteString(text)
 	drawn := ansi.Truncate(out.String(), width, "…")
 	return drawn + strings.Repeat(" ", max(0, width-ansi.StringWidth(drawn)))
+}
+
+// shorten takes from the middle of a text what is too long: names differ at their ends.
+func shorten(text string, width int) string {
+	has := ansi.StringWidth(text)
+	if has <= width {
+		return text
+	}
+	end := width / 2
+	return ansi.Truncate(text, width-end-1, "") + "…" + ansi.TruncateLeft(text, has-end, "")
 }
 
 // fit makes the widest columns narrower until all go into width.
@@ -205,7 +240,7 @@ func fit(widths []int, width int) []int {
 	}
 	for ; sum > width; sum-- {
 		widest := slices.Index(widths, slices.Max(widths))
-		if widths[widest] <= leastCell {
+		if widths[widest] <= 1 {
 			break
 		}
 		widths[widest]--
