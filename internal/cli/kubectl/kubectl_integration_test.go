@@ -71,13 +71,13 @@ func lookAtReal(t *testing.T, cp *realcluster.ControlPlane) {
 	s.until("nothing here")
 	for _, name := range []string{"web", "api"} {
 		cp.Apply(t, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "namespace": "look"},
-			"spec": {"runtimeClassName": "kata-remote", "containers": [{"name": "main", "image": "x", "env": [{"name": "A", "value": "open-sesame"}]}]}}`, name))
+			"spec": {"containers": [{"name": "main", "image": "x", "env": [{"name": "A", "value": "open-sesame"}]}]}}`, name))
 		cp.Apply(t, fmt.Sprintf(`{"apiVersion": "confidentialcontainers.org/v1alpha1", "kind": "PeerPod", "metadata": {"name": "%s-1", "namespace": "look"},
 			"spec": {"cloudProvider": "fake", "instanceID": "i-%[1]s", "sandboxID": "s-%[1]s", "podName": %[1]q}}`, name))
 		s.until(name, "i-"+name)
 	}
 	s.press("G", "y")
-	wantsNot(t, s.until("YAML of web", "runtimeClassName: kata-remote"), "sesame")
+	wantsNot(t, s.until("YAML of web", "image: x"), "sesame")
 	s.press("esc", "enter")
 	s.until("pod of look/web", "PeerPod web-1", "Instance i-web")
 	cp.Kubectl(t, "delete", "peerpod", "-n", "look", "web-1", "--wait=false")
