@@ -39,6 +39,9 @@ func (b *board) podPage(namespace, name string, pods *collection[pod], peerPods 
 	return func() *ui.View {
 		events := b.eventsAbout("Pod", namespace, name)
 		return &ui.View{Name: "pod", Of: namespace + "/" + name, Sources: []ui.Source{pods, peerPods, events}, Page: func(width int) string {
+			if !wasRead(pods) || !wasRead(peerPods) {
+				return "" // a pod that nobody has looked for is not gone
+			}
 			d, own := claimed(pods.find(namespace, name), namespace, name, peerPods.all())
 			if d == nil {
 				return ""
@@ -50,6 +53,11 @@ func (b *board) podPage(namespace, name string, pods *collection[pod], peerPods 
 			return d.page(own[0], width)
 		}}
 	}
+}
+
+func wasRead(s ui.Source) bool {
+	read, _ := s.State()
+	return read
 }
 
 // page prints a description, with the steps of a start between tree and Events.
