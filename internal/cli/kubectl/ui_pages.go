@@ -72,7 +72,7 @@ func (d *Description) page(started *v1alpha1.PeerPod, width int) string {
 	return out.String()
 }
 
-// objectPage describes an object that is no pod; part returns nil if it is gone.
+// objectPage describes an object other than a pod; part returns nil if it is gone.
 func (b *board) objectPage(kind, namespace, name string, from ui.Source, part func(d *Description) (*Part, *v1alpha1.PeerPod)) func() *ui.View {
 	return func() *ui.View {
 		events := b.eventsAbout(kind, namespace, name)

@@ -36,7 +36,7 @@ type Options struct {
 const (
 	// together is how long after a change others are waited for, so that many of them are drawn once.
 	together = 100 * time.Millisecond
-	// aging is how often ages are drawn anew while nothing changes.
+	// aging is how often ages are drawn again while nothing changes.
 	aging = 5 * time.Second
 )
 

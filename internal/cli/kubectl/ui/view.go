@@ -55,7 +55,7 @@ type Source interface {
 const (
 	gap = 2 // columns between cells
 	// leastCell is how narrow a column becomes before others are left out.
-	leastCell = 16
+	leastCell = 20
 	// maxPage bounds a page, in bytes.
 	maxPage = 512 << 10
 )
