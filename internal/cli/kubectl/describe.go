@@ -70,9 +70,12 @@ func (a *App) describePod(ctx context.Context, c *cluster, namespace, name strin
 	if err != nil {
 		return nil, err
 	}
-	events, err := eventsOf(ctx, c, namespace, name)
+	events, err := list[corev1.Event](ctx, c, core(namespace, "events"), aboutObject("Pod", name))
+	if err != nil {
+		return nil, fmt.Errorf("list the Events of pod %s/%s: %w", namespace, name, err)
+	}
 	a.complete(d, peerPods, pointers(events))
-	return d, err
+	return d, nil
 }
 
 // complete adds what hangs on the pod, and its Events.

@@ -4,7 +4,6 @@ package kubectl
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -36,14 +35,6 @@ func aboutObject(kind, name string) map[string]string {
 	return map[string]string{"fieldSelector": "involvedObject.kind=" + kind + ",involvedObject.name=" + name}
 }
 
-func eventsOf(ctx context.Context, c *cluster, namespace, name string) ([]corev1.Event, error) {
-	events, err := list[corev1.Event](ctx, c, core(namespace, "events"), aboutObject("Pod", name))
-	if err != nil {
-		return nil, fmt.Errorf("list the Events of pod %s/%s: %w", namespace, name, err)
-	}
-	return events, nil
-}
-
 // newest returns the newest Events, oldest first. Those of an earlier object of the name are left out, unless the
 // object is gone and has no UID.
 func (a *App) newest(events []*corev1.Event, uid string) []Event {
@@ -63,9 +54,11 @@ func (d *Description) print(w io.Writer) {
 
 // printTree prints all but the Events, the problems first.
 func (d *Description) printTree(w io.Writer) {
-	if len(d.Problems) == 0 {
-		fmt.Fprintln(w, "No problems.")
-	} else {
+	switch {
+	case d.Problems == nil: // nobody has looked for them
+	case len(d.Problems) == 0:
+		fmt.Fprint(w, "No problems.\n\n")
+	default:
 		fmt.Fprintln(w, "Problems:")
 	}
 	for _, p := range d.Problems {
@@ -74,7 +67,9 @@ func (d *Description) printTree(w io.Writer) {
 			fmt.Fprintf(w, "    -> %s\n", p.Hint)
 		}
 	}
-	fmt.Fprintln(w)
+	if len(d.Problems) > 0 {
+		fmt.Fprintln(w)
+	}
 	d.Tree.print(w, "", "")
 }
 

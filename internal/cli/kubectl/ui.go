@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/cli/kubectl/ui"
@@ -34,9 +35,8 @@ It changes nothing. Colours are left out if NO_COLOR is set.`,
 			if err != nil {
 				return err
 			}
-			b := newBoard(a, c)
 			return ui.Run(cmd.Context(), in, out, ui.Options{
-				Title: c.config.Host, Namespace: a.namespace, Views: viewNames, Open: b.open, NoColor: a.Getenv("NO_COLOR") != "",
+				Title: c.config.Host, Namespace: a.namespace, Views: viewNames, Open: newBoard(a, c).open, NoColor: a.Getenv("NO_COLOR") != "",
 			})
 		},
 	}
@@ -54,8 +54,11 @@ type board struct {
 
 func newBoard(a *App, c *cluster) *board { return &board{a, c, map[string]ui.Source{}} }
 
-// open returns the view of a command, with the short names that kubectl has.
+// open returns the view of a command, with the short names that kubectl has, or nil. An empty namespace is all.
 func (b *board) open(name, namespace string) *ui.View {
+	if namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
+		return nil
+	}
 	switch name {
 	case "pods", "pod", "po":
 		return b.podsView(namespace, "")
@@ -101,10 +104,6 @@ func (b *board) peerPods(namespace string) *collection[v1alpha1.PeerPod] {
 
 func (b *board) pools() *collection[v1alpha1.PodVMPool] {
 	return source(b, "PodVMPools", api(peerPodGroup, "", v1alpha1.PoolResource), nil, func(p *v1alpha1.PodVMPool) *metav1.ObjectMeta { return &p.ObjectMeta })
-}
-
-func (b *board) events(namespace string) *collection[corev1.Event] {
-	return source(b, "Events", core(namespace, "events"), nil, eventMeta)
 }
 
 func eventMeta(e *corev1.Event) *metav1.ObjectMeta { return &e.ObjectMeta }

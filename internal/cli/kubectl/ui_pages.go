@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -47,10 +48,10 @@ func (b *board) podPage(namespace, name string, pods *collection[pod], peerPods 
 				return ""
 			}
 			b.a.complete(d, own, events.all())
-			if !steps || len(own) == 0 {
-				return d.page(nil, width)
+			if !steps {
+				own = nil
 			}
-			return d.page(own[0], width)
+			return d.page(width, own...)
 		}}
 	}
 }
@@ -60,85 +61,61 @@ func wasRead(s ui.Source) bool {
 	return read
 }
 
-// page prints a description, with the steps of a start between tree and Events.
-func (d *Description) page(started *v1alpha1.PeerPod, width int) string {
+// page prints a description, with the steps of the newest start between tree and Events.
+func (d *Description) page(width int, starts ...*v1alpha1.PeerPod) string {
 	var out strings.Builder
 	d.printTree(&out)
-	if started != nil && len(started.Status.Steps) > 0 {
+	if len(starts) > 0 && len(starts[0].Status.Steps) > 0 {
 		out.WriteString("\n")
-		timeline.Write(&out, timeline.Forms[0], "Start", ofSteps(started.Status.Steps), width) // into memory: it does not fail
+		timeline.Write(&out, timeline.Forms[0], "Start", ofSteps(starts[0].Status.Steps), width) // into memory: it does not fail
 	}
 	d.printEvents(&out)
 	return out.String()
 }
 
-// objectPage describes an object other than a pod; part returns nil if it is gone.
-func (b *board) objectPage(kind, namespace, name string, from ui.Source, part func(d *Description) (*Part, *v1alpha1.PeerPod)) func() *ui.View {
+func (b *board) vmPage(namespace, name string, peerPods *collection[v1alpha1.PeerPod]) func() *ui.View {
 	return func() *ui.View {
-		events := b.eventsAbout(kind, namespace, name)
-		return &ui.View{Name: kind, Of: name, Sources: []ui.Source{from, events}, Page: func(width int) string {
-			d := &Description{}
-			tree, started := part(d)
-			if d.Tree = tree; tree == nil {
+		events := b.eventsAbout("PeerPod", namespace, name)
+		return &ui.View{Name: "PeerPod", Of: name, Sources: []ui.Source{peerPods, events}, Page: func(width int) string {
+			pp := peerPods.find(namespace, name)
+			if pp == nil {
 				return ""
 			}
-			d.Events = b.a.newest(events.all(), "")
-			return d.page(started, width)
+			d := &Description{Problems: []Problem{}, Events: b.a.newest(events.all(), string(pp.UID))}
+			d.Tree = b.a.ofPeerPod(d, pp)
+			return d.page(width, pp)
 		}}
 	}
 }
 
-func (b *board) vmPage(namespace, name string, peerPods *collection[v1alpha1.PeerPod]) func() *ui.View {
-	return b.objectPage("PeerPod", namespace, name, peerPods, func(d *Description) (*Part, *v1alpha1.PeerPod) {
-		pp := peerPods.find(namespace, name)
-		if pp == nil {
-			return nil, nil
-		}
-		return b.a.ofPeerPod(d, pp), pp
-	})
+// one is the collection of one object.
+func one[T any](b *board, kind, at, name string, meta func(*T) *metav1.ObjectMeta) *collection[T] {
+	return &collection[T]{c: b.c, kind: kind, at: at, params: map[string]string{"fieldSelector": "metadata.name=" + name}, meta: meta}
 }
 
-func (b *board) nodePage(name string) func() *ui.View {
-	nodes := b.nodes()
-	return b.objectPage("Node", "", name, nodes, func(*Description) (*Part, *v1alpha1.PeerPod) {
-		n := nodes.find("", name)
-		if n == nil {
-			return nil, nil
-		}
-		part := conditionsPart("Node", name, n.Status.Conditions)
-		for _, resource := range slices.Sorted(maps.Keys(n.Status.Capacity)) {
-			part.Detail = append(part.Detail, resource+" "+n.Status.Capacity[resource])
-		}
-		return part, nil
-	})
-}
-
-func (b *board) poolPage(name string) func() *ui.View {
-	pools := b.pools()
-	return b.objectPage("PodVMPool", "", name, pools, func(d *Description) (*Part, *v1alpha1.PeerPod) {
-		p := pools.find("", name)
-		if p == nil {
-			return nil, nil
-		}
-		if e := p.Status.LastError; e != nil {
-			d.problem("PodVMPool "+name, e.Class, e.Message, e.Hint)
-		}
-		part := conditionsPart("PodVMPool", name, p.Status.Conditions)
-		part.Detail = compact(prefix("provider ", p.Spec.CloudProvider), prefix("type ", p.Spec.InstanceType), prefix("image ", p.Spec.Image))
-		return part, nil
-	})
-}
-
-// conditionsPart is an object with its conditions; that of Ready is its state.
-func conditionsPart(kind, name string, conditions []metav1.Condition) *Part {
-	part := &Part{Kind: kind, Name: name}
-	for _, c := range conditions {
-		if c.Type == v1alpha1.ConditionReady {
-			part.State = map[bool]string{true: "Ready", false: "not ready"}[c.Status == metav1.ConditionTrue]
-		}
-		part.Parts = append(part.Parts, &Part{Kind: c.Type, State: string(c.Status), Detail: compact(c.Reason, firstLine(c.Message))})
+// conditions describes a cluster's node or pool by its conditions and Events.
+func (b *board) conditions(kind, at, name string) func() *ui.View {
+	return func() *ui.View {
+		// Pools have no status that a node has, but for the conditions.
+		of, events := one(b, kind, at, name, func(n *node) *metav1.ObjectMeta { return &n.Metadata }), b.eventsAbout(kind, "", name)
+		return &ui.View{Name: kind, Of: name, Sources: []ui.Source{of, events}, Page: func(width int) string {
+			n := of.find("", name)
+			if n == nil {
+				return ""
+			}
+			d := &Description{Tree: &Part{Kind: kind, Name: name, State: "not ready"}, Events: b.a.newest(events.all(), "")}
+			if meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.ConditionReady) {
+				d.Tree.State = "Ready"
+			}
+			for _, resource := range slices.Sorted(maps.Keys(n.Status.Capacity)) {
+				d.Tree.Detail = append(d.Tree.Detail, resource+" "+n.Status.Capacity[resource])
+			}
+			for _, c := range n.Status.Conditions {
+				d.Tree.Parts = append(d.Tree.Parts, &Part{Kind: c.Type, State: string(c.Status), Detail: compact(c.Reason, firstLine(c.Message))})
+			}
+			return d.page(width)
+		}}
 	}
-	return part
 }
 
 func (b *board) eventPage(e *corev1.Event) func() *ui.View {
@@ -150,17 +127,17 @@ func (b *board) eventPage(e *corev1.Event) func() *ui.View {
 // yaml is an object without what may be secret, as support-bundle has it.
 func (b *board) yaml(kind, at, name string) func() *ui.View {
 	return func() *ui.View {
-		object := &collection[map[string]any]{c: b.c, kind: kind, at: at, params: map[string]string{"fieldSelector": "metadata.name=" + name},
-			meta: func(o *map[string]any) *metav1.ObjectMeta {
-				return &metav1.ObjectMeta{Namespace: text(*o, "metadata", "namespace"), Name: name, ResourceVersion: text(*o, "metadata", "resourceVersion")}
-			}}
+		object := one(b, kind, at, name, func(o *map[string]any) *metav1.ObjectMeta {
+			return &metav1.ObjectMeta{Name: name, ResourceVersion: text(*o, "metadata", "resourceVersion")}
+		})
 		return &ui.View{Name: "YAML", Of: name, Sources: []ui.Source{object}, Page: func(int) string {
-			var out []byte
-			for _, o := range object.all() {
-				shown := runtime.DeepCopyJSON(*o)
-				harmless(shown)
-				out, _ = yaml.Marshal(shown) // what was JSON is YAML
+			o := object.find("", name)
+			if o == nil {
+				return ""
 			}
+			shown := runtime.DeepCopyJSON(*o)
+			harmless(shown)
+			out, _ := yaml.Marshal(shown) // what was JSON is YAML
 			return string(new(redactor).out(out))
 		}}
 	}

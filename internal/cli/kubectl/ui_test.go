@@ -188,6 +188,8 @@ func TestUIViews(t *testing.T) {
 	s.until("Warning QuotaExceeded of Pod shop/web, 3 times")
 	s.press(":volumes", "enter")
 	s.until("there is no view volumes; there are pods, nodes, vms")
+	s.press(":pods a/../b", "enter")
+	s.until("there is no view pods a/../b")
 	s.press(":po bank", "enter")
 	s.until("pods [0]", "namespace bank", "nothing here")
 	s.press("0")

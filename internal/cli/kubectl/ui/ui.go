@@ -3,6 +3,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,9 @@ func (m *Model) Close() { m.unfollow(nil) }
 
 // Run shows the UI until somebody quits or ctx ends, and puts the terminal back.
 func Run(ctx context.Context, in, out *os.File, o Options) error {
+	if o.Open(o.Views[0], o.Namespace) == nil {
+		return fmt.Errorf("%q is not a namespace", o.Namespace)
+	}
 	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler()}
 	if o.NoColor {
 		options = append(options, tea.WithColorProfile(colorprofile.ASCII))
@@ -132,15 +136,12 @@ func (m *Model) changed() {
 
 func (m *Model) top() *frame { return m.stack[len(m.stack)-1] }
 
-// body is how many lines a view has, between title and status.
-func (m *Model) body() int { return max(m.height-2, 1) }
-
-// screenful is how many rows or lines of a view are on the screen.
+// screenful is how many rows or lines of the view are on the screen, between titles and status.
 func (m *Model) screenful() int {
 	if m.top().Page != nil {
-		return m.body()
+		return max(m.height-2, 1)
 	}
-	return max(m.body()-1, 1)
+	return max(m.height-3, 1)
 }
 
 func (m *Model) refresh() {
@@ -194,14 +195,20 @@ func (m *Model) press(key tea.KeyPressMsg) tea.Cmd {
 	}
 	m.said = ""
 	f, row := m.top(), &Row{}
-	if f.row() != nil {
-		row = f.row()
+	if f.cursor < len(f.rows) {
+		row = &f.rows[f.cursor]
+	}
+	by, isMove := map[string]int{
+		"j": 1, "down": 1, "k": -1, "up": -1, "pgdown": m.screenful(), "pgup": -m.screenful(),
+		"g": -f.length(), "home": -f.length(), "G": f.length(), "end": f.length(),
+	}[key.String()]
+	if isMove {
+		f.move(by, m.screenful())
+		return nil
 	}
 	switch key.String() {
 	case "q":
 		return tea.Quit
-	case "ctrl+z":
-		return tea.Suspend
 	case "esc":
 		m.back()
 	case "enter":
@@ -213,43 +220,22 @@ func (m *Model) press(key tea.KeyPressMsg) tea.Cmd {
 	case "?":
 		m.push(m.help)
 	case "/", ":":
-		m.prompt, m.typed = []rune(key.String())[0], ""
+		m.prompt, m.typed = rune(key.String()[0]), ""
 	case "0":
 		m.Namespace = ""
 		m.command(m.stack[0].Name)
-	default:
-		f.move(m.distance(key.String()), m.screenful())
 	}
 	return nil
 }
 
-// distance is how many rows a key moves the cursor.
-func (m *Model) distance(key string) int {
-	switch key {
-	case "j", "down":
-		return 1
-	case "k", "up":
-		return -1
-	case "pgdown", "ctrl+f", "space":
-		return m.screenful()
-	case "pgup", "ctrl+b":
-		return -m.screenful()
-	case "g", "home":
-		return -m.top().length()
-	case "G", "end":
-		return m.top().length()
-	}
-	return 0
-}
-
 func (m *Model) back() {
-	switch f := m.top(); {
-	case f.filter != "":
-		f.filter = ""
-		m.refresh()
-	case len(m.stack) > 1:
+	f := m.top()
+	if f.filter == "" && len(m.stack) > 1 {
 		m.show(m.stack[:len(m.stack)-1])
+		return
 	}
+	f.filter = ""
+	m.refresh()
 }
 
 // write adds a key to what is typed after / or :, or ends it.
@@ -278,19 +264,13 @@ func (m *Model) write(key tea.KeyPressMsg) tea.Cmd {
 
 // command opens a view, such as "pods" or "pods NAMESPACE", or quits.
 func (m *Model) command(text string) tea.Cmd {
-	words := strings.Fields(text)
-	switch {
-	case len(words) == 0:
-		return nil
-	case words[0] == "q" || words[0] == "quit":
+	if text == "q" || text == "quit" {
 		return tea.Quit
 	}
-	namespace := m.Namespace
-	if len(words) > 1 {
-		namespace = words[1]
-	}
-	view := m.Open(words[0], namespace)
-	if view == nil || len(words) > 2 {
+	name, namespace, _ := strings.Cut(strings.TrimSpace(text), " ")
+	namespace = cmp.Or(strings.TrimSpace(namespace), m.Namespace)
+	view := m.Open(name, namespace)
+	if view == nil {
 		m.said = "there is no view " + text + "; there are " + strings.Join(m.Views, ", ") + ", each with a namespace if wanted"
 		return nil
 	}
@@ -300,11 +280,7 @@ func (m *Model) command(text string) tea.Cmd {
 }
 
 func (m *Model) help() *View {
-	text := keys
-	for _, name := range m.Views {
-		text += "  :" + name + "\n"
-	}
-	text += "  :" + m.Views[0] + " NAMESPACE\n  :q\n"
+	text := keys + "  :" + strings.Join(m.Views, "\n  :") + "\n  :" + m.Views[0] + " NAMESPACE\n  :q\n"
 	return &View{Name: "help", Page: func(int) string { return text }}
 }
 
@@ -314,7 +290,7 @@ func (m *Model) View() tea.View {
 		return tea.View{AltScreen: true}
 	}
 	lines := []string{titleStyle.Styled(m.fitted(m.title()))}
-	lines = append(lines, m.top().draw(m.width, m.body())...)
+	lines = append(lines, m.top().draw(m.width, max(m.height-2, 1))...)
 	style, status := m.status()
 	lines = append(lines, style.Styled(m.fitted(status)))
 	return tea.View{Content: strings.Join(lines[:min(len(lines), m.height)], "\n"), AltScreen: true}
@@ -337,11 +313,10 @@ func (m *Model) title() string {
 		}
 		names = append(names, name)
 	}
-	title := strings.Join(names, " > ")
+	title, where := strings.Join(names, " > "), "all namespaces"
 	if f := m.top(); f.Page == nil {
 		title += fmt.Sprintf(" [%d]", len(f.rows))
 	}
-	where := "all namespaces"
 	if m.Namespace != "" {
 		where = "namespace " + m.Namespace
 	}

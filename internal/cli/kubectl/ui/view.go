@@ -133,14 +133,6 @@ func (f *frame) move(by, height int) {
 	f.top = max(0, min(f.top, f.cursor, f.length()-height), f.cursor-height+1)
 }
 
-// row returns that of the cursor, or nil.
-func (f *frame) row() *Row {
-	if f.cursor >= len(f.rows) {
-		return nil
-	}
-	return &f.rows[f.cursor]
-}
-
 // Styles; colours are left out where NO_COLOR is set.
 var (
 	titleStyle  = ansi.NewStyle().Bold()
