@@ -14,6 +14,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/cli/kubectl/ui"
@@ -396,5 +397,26 @@ func (r *reader) until(texts ...string) {
 			}
 		}
 		r.seen += strings.Index(r.all[r.seen:], text)
+	}
+}
+
+// BenchmarkPods is what a change of one of 10,000 pods in VMs takes, until the next frame is there.
+func BenchmarkPods(b *testing.B) {
+	board := newBoard(&App{Now: time.Now, system: SystemNamespace}, nil)
+	pods, peerPods := board.pods(""), board.peerPods("")
+	pods.items, peerPods.items = map[string]*pod{}, map[string]*v1alpha1.PeerPod{}
+	for i := range 10_000 {
+		name := fmt.Sprintf("web-%05d", i)
+		p, pp := &pod{}, &v1alpha1.PeerPod{}
+		p.Metadata.Namespace, p.Metadata.Name, p.Metadata.UID = "shop", name, types.UID(name)
+		pp.Namespace, pp.Name, pp.Spec.PodUID = "shop", name, name
+		pods.set(p, false)
+		peerPods.set(pp, false)
+	}
+	view := board.podsView("", "")
+	for b.Loop() {
+		if n := len(view.Rows()); n != 10_000 {
+			b.Fatal(n)
+		}
 	}
 }
