@@ -96,7 +96,7 @@ func one[T any](b *board, kind, at, name string, meta func(*T) *metav1.ObjectMet
 // conditions describes a cluster's node or pool by its conditions and Events.
 func (b *board) conditions(kind, at, name string) func() *ui.View {
 	return func() *ui.View {
-		// Pools have no status that a node has, but for the conditions.
+		// Pools have no status that a node has, except for the conditions.
 		of, events := one(b, kind, at, name, func(n *node) *metav1.ObjectMeta { return &n.Metadata }), b.eventsAbout(kind, "", name)
 		return &ui.View{Name: kind, Of: name, Sources: []ui.Source{of, events}, Page: func(width int) string {
 			n := of.find("", name)
