@@ -5,9 +5,11 @@ package kubectl
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -326,8 +328,8 @@ func TestUIInATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	f := newFakeAPI(t)
 	f.shop()
-	for name, quit := range map[string]string{"q": "q", "ctrl-C": "\x03"} {
-		t.Run(name, func(t *testing.T) {
+	for quit, want := range map[string]int{"q": 0, "\x03": 0, "SIGTERM": exitFailure} {
+		t.Run(fmt.Sprintf("%q", quit), func(t *testing.T) {
 			keyboard, tty := pty.Open(t)
 			pty.SetSize(t, tty, 24, 80)
 			before, err := term.GetState(int(tty.Fd()))
@@ -346,10 +348,14 @@ func TestUIInATerminal(t *testing.T) {
 			seen.until("[1]")
 			io.WriteString(keyboard, "\r")
 			seen.until("i-web", "create-instance", "█")
-			io.WriteString(keyboard, quit)
+			if quit == "SIGTERM" {
+				syscall.Kill(os.Getpid(), syscall.SIGTERM)
+			} else {
+				io.WriteString(keyboard, quit)
+			}
 			seen.until("\x1b[?1049l") // the screen that was there before
-			if code := <-done; code != 0 {
-				t.Errorf("exit code %d", code)
+			if code := <-done; code != want {
+				t.Errorf("exit code %d, and not %d", code, want)
 			}
 			if after, err := term.GetState(int(tty.Fd())); err != nil || *after != *before {
 				t.Errorf("the terminal was not restored: %v", err)
