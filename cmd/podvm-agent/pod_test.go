@@ -31,6 +31,14 @@ func emptyDir(req *agent.CreateContainerRequest, driver string) {
 	req.OCI.Mounts = append(req.OCI.Mounts, &agent.Mount{Destination: "/ed", Source: at, Type: "local", Options: []string{"rbind", "rprivate", "rw"}})
 }
 
+// subPath mounts a part of the emptyDir.
+func subPath(req *agent.CreateContainerRequest, driver, within string) {
+	emptyDir(req, driver)
+	mount := req.OCI.Mounts[len(req.OCI.Mounts)-1]
+	mount.Source += "/" + within
+	req.Storages = append(req.Storages, &agent.Storage{Driver: "local", Options: []string{"mode=0777"}, MountPoint: mount.Source})
+}
+
 // TestPauseContainer is what a shim does with every pod's sandbox container.
 func TestPauseContainer(t *testing.T) {
 	p := newPod(t)
@@ -90,6 +98,53 @@ func TestInitContainerThenMainShareAnEmptyDir(t *testing.T) {
 				p.remove(id)
 			}
 		})
+	}
+}
+
+// TestSubPath: parts of an emptyDir, and links in it that lead elsewhere.
+func TestSubPath(t *testing.T) {
+	for _, driver := range []string{"local", "ephemeral"} {
+		t.Run(driver, func(t *testing.T) {
+			p := newPod(t)
+			first := p.command("init", "mkdir /ed/data; echo prepared > /ed/data/file; ln -s /etc /ed/out; ln -s ../../../../../etc /ed/up; ln -s data /ed/within; mkfifo /ed/data/pipe")
+			emptyDir(first, driver)
+			p.finish(p.run(first), "")
+			for within, want := range map[string]string{
+				"data": "file\npipe\n", "within": "file\npipe\n", "data/file": "/ed\n", "new/folder": "", "data/pipe": "/ed\n",
+			} {
+				req := p.command(strings.ReplaceAll(within, "/", "-"), "ls /ed; test \"$(ls /ed)\" || touch /ed/here")
+				subPath(req, driver, within)
+				if got := p.finish(p.run(req), ""); got.out != want || got.code != 0 {
+					t.Errorf("%s: %+v, want %q", within, got, want)
+				}
+			}
+			last := p.command("last", "ls /ed/new/folder; stat -c %a /ed/new/folder")
+			emptyDir(last, driver)
+			if got := p.finish(p.run(last), ""); got.out != "here\n777\n" {
+				t.Errorf("the whole volume: %+v", got)
+			}
+			for _, within := range []string{"out", "up", "out/new", "up/new"} {
+				req := p.command("leaves", "true")
+				subPath(req, driver, within)
+				if _, err := p.agent.CreateContainer(p.ctx, req); err == nil {
+					t.Errorf("%s is mounted, which leads out of the volume", within)
+				}
+			}
+			if _, err := os.Stat("/etc/new"); err == nil {
+				os.Remove("/etc/new")
+				t.Error("made outside")
+			}
+		})
+	}
+}
+
+// TestMountOfNothing: a source that is not in the VM is an error.
+func TestMountOfNothing(t *testing.T) {
+	p := newPod(t)
+	req := p.command("c1", "true")
+	req.OCI.Mounts = append(req.OCI.Mounts, &agent.Mount{Destination: "/data", Source: "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount", Type: "bind", Options: []string{"rbind"}})
+	if _, err := p.agent.CreateContainer(p.ctx, req); err == nil || !strings.Contains(err.Error(), "mount at /data") {
+		t.Errorf("error %v, want one about the mount at /data", err)
 	}
 }
 

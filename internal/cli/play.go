@@ -193,9 +193,9 @@ func (r *runner) playMounts(c corev1.Container) (mounts []podclient.Mount, err e
 		if err != nil {
 			return nil, err
 		}
-		mount := podclient.Mount{Type: podclient.MountVolume, Source: m.Name, Destination: m.MountPath, ReadOnly: m.ReadOnly}
+		mount := podclient.Mount{Type: podclient.MountVolume, Source: m.Name, SubPath: m.SubPath, Destination: m.MountPath, ReadOnly: m.ReadOnly}
 		switch e := v.EmptyDir; {
-		case m.SubPath != "":
+		case m.SubPath != "" && files != nil:
 			mounts = append(mounts, file(m.MountPath, files[m.SubPath]))
 			continue
 		case files != nil:

@@ -16,14 +16,15 @@ func emptyDirs(t *testing.T, s *suite) {
 	// Without head's own words: standard error is another stream, which comes
 	// into the log when it does.
 	p := s.pod("emptydir", `until test -e /disk/done; do sleep 0.1; done; cat /disk/file /memory/file; grep -c ' /memory tmpfs ' /proc/mounts
-		head -c 16000000 /dev/zero >/memory/much 2>/dev/null || echo limited; stat -c %a /disk`).container(mounts).
-		beside("writer", "echo on disk >/disk/file; echo in memory >/memory/file; touch /disk/done", mounts).
+		head -c 16000000 /dev/zero >/memory/much 2>/dev/null || echo limited; stat -c %a /disk; cat /disk/parts/a/file`).container(mounts).
+		beside("writer", "echo on disk >/disk/file; echo in memory >/memory/file; echo in a part >/part/file; touch /disk/done",
+			`volumeMounts: [{name: disk, mountPath: /disk}, {name: memory, mountPath: /memory}, {name: disk, mountPath: /part, subPath: parts/a}]`).
 		with(`volumes: [{name: disk, emptyDir: {}}, {name: memory, emptyDir: {medium: Memory, sizeLimit: 8Mi}}]`)
 	s.create(t, p)
 	s.succeeded(t, "emptydir")
 	log := s.logs(t, "emptydir", "-c", "main")
 	want(t, "log", log, "on disk\nin memory\n1\n")
-	want(t, "log", log, "limited\n777\n")
+	want(t, "log", log, "limited\n777\nin a part\n")
 }
 
 // nodeVolume: what cannot be in a VM is refused, with what to do instead.

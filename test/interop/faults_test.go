@@ -88,10 +88,11 @@ func clearErrors(t *testing.T, c *client) {
 		socket:      "socket of the node",
 		csi:         "volume of plugin kubernetes.io~csi",
 		"/usr":      "copy_limit_mib",
+		"/etc":      "readOnly: true",
 	} {
 		config := &cri.ContainerConfig{
 			Metadata: &cri.ContainerMetadata{Name: "app"}, Image: &cri.ImageSpec{Image: c.node.registry.Ref},
-			Mounts:  []*cri.Mount{{ContainerPath: "/mnt", HostPath: source}},
+			Mounts:  []*cri.Mount{{ContainerPath: "/mnt", HostPath: source, Readonly: source == "/usr"}},
 			LogPath: "app.log",
 			Linux:   &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{}, SecurityContext: &cri.LinuxContainerSecurityContext{}},
 		}

@@ -78,18 +78,15 @@ func (x *collection[T]) Follow(ctx context.Context, changed func()) {
 		if err == nil {
 			version, err = x.watch(ctx, version, changed)
 		}
-		pause := watchAgain
+		wait := watchAgain
 		if err != nil && ctx.Err() == nil {
 			x.fails(err)
 			changed()
 			if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-				pause = refusedAgain
+				wait = refusedAgain
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		pause(ctx, wait)
 	}
 }
 
@@ -160,18 +157,33 @@ func (x *collection[T]) watch(ctx context.Context, version string, changed func(
 	}
 }
 
-// changes returns a channel that is readable after objects of one of the collections have changed, and once each
-// time a watch begins or fails. They are followed until ctx ends.
+// changes returns a channel that is readable after objects of one of the collections have changed, and each time a
+// watch begins or is refused: a reader that then looks at all misses nothing.
 func (c *cluster) changes(ctx context.Context, collections ...string) <-chan struct{} {
 	changed := make(chan struct{}, 1)
+	say := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // the reader has not seen the one before, and will look at all
+		}
+	}
 	for _, at := range collections {
-		followed := &collection[object]{c: c, at: at, meta: func(o *object) *metav1.ObjectMeta { return &o.Metadata }}
-		go followed.Follow(ctx, func() {
-			select {
-			case changed <- struct{}{}:
-			default: // the reader has not seen the one before, and will look at all
+		watched := &collection[object]{c: c, at: at, items: map[string]*object{}, meta: func(o *object) *metav1.ObjectMeta { return &o.Metadata }}
+		go func() {
+			for ctx.Err() == nil {
+				if _, err := watched.watch(ctx, "", say); err != nil {
+					say()
+				}
+				pause(ctx, watchAgain)
 			}
-		})
+		}()
 	}
 	return changed
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -241,8 +242,8 @@ func (p *Pod) Files(m corev1.VolumeMount) (map[string][]byte, error) {
 	case v.Secret != nil:
 		items = v.Secret.Items
 		data, err = find("Secret", p.Secrets, v.Secret.SecretName, v.Secret.Optional)
-	case m.SubPath != "":
-		return nil, fmt.Errorf("volumeMounts: subPath of volume %q: only a ConfigMap or Secret can have it", m.Name)
+	case m.SubPath != "" && (v.EmptyDir == nil || !filepath.IsLocal(m.SubPath)):
+		return nil, fmt.Errorf("volumeMounts: subPath %q of volume %q: it has to be a path in an emptyDir, or a file of a ConfigMap or Secret", m.SubPath, m.Name)
 	default:
 		return nil, nil
 	}

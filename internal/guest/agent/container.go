@@ -35,6 +35,8 @@ type container struct {
 	// rootfs and scratch belong to its image; empty without one.
 	rootfs, scratch string
 	pull            atomic.Pointer[pull.Progress] // nil but while its image is pulled
+	// sources are bind mounts of parts of volumes, there until the runtime has mounted them.
+	sources []string
 	// sharedPID: its processes do not end with the first one by themselves.
 	sharedPID bool
 	// noNewPrivileges also holds for execs, whose requests may not say it.

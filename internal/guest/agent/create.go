@@ -84,6 +84,7 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 	if err := os.MkdirAll(c.bundle, 0o700); err != nil {
 		return err
 	}
+	defer c.unmountSources()
 	spec, err := a.buildSpec(c, sb, req, img)
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())

@@ -36,7 +36,7 @@ func (a *Agent) buildSpec(c *container, sb *sandbox, req *agent.CreateContainerR
 	if err := a.fixProcess(spec.Process, spec.Root.Path, req.GetStringUser(), img); err != nil {
 		return nil, err
 	}
-	if err := a.fixMounts(spec, sb); err != nil {
+	if err := a.fixMounts(spec, c, sb); err != nil {
 		return nil, err
 	}
 	if err := a.fixNamespaces(spec, c, sb); err != nil {
@@ -85,16 +85,16 @@ func mergeEnv(base, over []string) []string {
 	return append(out, over...)
 }
 
-// fixMounts points mounts to this VM's folders, makes missing sources, and
-// adds the pod's own files where the caller has none.
-func (a *Agent) fixMounts(spec *oci.Spec, sb *sandbox) error {
+// fixMounts points mounts to this VM's folders and adds the pod's own files where the
+// caller has none.
+func (a *Agent) fixMounts(spec *oci.Spec, c *container, sb *sandbox) error {
 	has := make(map[string]bool)
 	for i := range spec.Mounts {
 		m := &spec.Mounts[i]
 		m.Source = a.local(m.Source)
 		has[m.Destination] = true
-		if err := fixBind(m); err != nil {
-			return err
+		if err := a.fixBind(m, c); err != nil {
+			return fmt.Errorf("source of the mount at %s: %w", m.Destination, err)
 		}
 	}
 	for _, file := range sb.files() {
@@ -107,8 +107,9 @@ func (a *Agent) fixMounts(spec *oci.Spec, sb *sandbox) error {
 	return nil
 }
 
-// fixBind: Kata calls the mount of an emptyDir "local".
-func fixBind(m *oci.Mount) error {
+// fixBind: Kata calls the mount of an emptyDir "local". Folders of the node from which
+// nothing was copied are made.
+func (a *Agent) fixBind(m *oci.Mount, c *container) error {
 	bind := slices.Contains(m.Options, "rbind") || slices.Contains(m.Options, "bind")
 	if m.Type == "local" {
 		m.Type = "bind"
@@ -119,14 +120,15 @@ func fixBind(m *oci.Mount) error {
 	if !bind {
 		m.Options = append([]string{"rbind"}, m.Options...)
 	}
+	if volume, within := volumeOf(m.Source); within != "" {
+		m.Source = filepath.Join(a.cfg.StateDir, "sources", fmt.Sprintf("%s-%d", c.id, len(c.sources)))
+		return c.mountPart(volume, within, m.Source)
+	}
 	_, err := os.Stat(m.Source)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(m.Source, a.cfg.Root+"/") {
 		err = os.MkdirAll(m.Source, 0o755)
 	}
-	if err != nil {
-		return fmt.Errorf("source of the mount at %s: %w", m.Destination, err)
-	}
-	return nil
+	return err
 }
 
 // fixNamespaces gives a container the sandbox's namespaces. The request names

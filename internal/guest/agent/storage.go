@@ -4,10 +4,12 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,9 +49,14 @@ func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "storage %s at %s: %v", s.GetDriver(), s.GetMountPoint(), err)
 	}
+	volume, within := volumeOf(target)
 	switch s.GetDriver() {
 	case driverLocal:
-		err = makeLocal(target, s)
+		if within != "" {
+			err = makeSubPath(volume, within)
+		} else {
+			err = makeLocal(target, s)
+		}
 	case driverEphemeral:
 		err = mountEphemeral(target, s)
 	case driverBind:
@@ -61,7 +68,7 @@ func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
 	if err == nil && s.GetDriver() != driverLocal {
 		sb.mounts[target] = true
 	}
-	if err == nil {
+	if err == nil && within == "" {
 		err = applyFSGroup(target, s.GetFsGroup())
 	}
 	if err != nil {
@@ -111,6 +118,73 @@ func makeLocal(target string, s *agent.Storage) error {
 		return err
 	}
 	return os.NewSyscallError("chmod", unix.Chmod(target, uint32(mode)))
+}
+
+// Folders of a pod's volumes: emptyDirs on the VM's disk, and those in its memory.
+var volumeFolder = regexp.MustCompile(`^.*?/(?:rootfs/local|sandbox/ephemeral)/[^/]+`)
+
+// volumeOf returns the volume of the pod that path is in, and where; within is empty
+// for a path that is not within a volume.
+func volumeOf(path string) (volume, within string) {
+	path = filepath.Clean(path)
+	volume = volumeFolder.FindString(path)
+	if volume == "" || volume == path {
+		return volume, ""
+	}
+	return volume, path[len(volume)+1:]
+}
+
+// makeSubPath makes a folder in a volume, unless the pod has made something there. No link
+// that the pod has made leads out of the volume.
+func makeSubPath(volume, within string) error {
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if _, err := root.Stat(within); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := root.MkdirAll(within, 0o755); err != nil {
+		return err
+	}
+	info, err := root.Stat(within)
+	if err != nil {
+		return err
+	}
+	return root.Chmod(within, info.Mode()|0o777)
+}
+
+// mountPart mounts a part of a volume at a place of its own, from which the runtime mounts
+// it: the pod can put a link in the place of the part meanwhile. No link leads out of the
+// volume (openat2(2)).
+func (c *container) mountPart(volume, within, at string) error {
+	root, err := os.Open(volume)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(int(root.Fd()), within, &how)
+	if err != nil {
+		return &fs.PathError{Op: "openat2", Path: within, Err: err}
+	}
+	part := os.NewFile(uintptr(fd), within)
+	defer part.Close()
+	if err := mountBind(fmt.Sprintf("/proc/self/fd/%d", fd), at, nil); err != nil {
+		return err
+	}
+	c.sources = append(c.sources, at)
+	return nil
+}
+
+// unmountSources is for when the runtime has mounted them.
+func (c *container) unmountSources() {
+	for _, at := range c.sources {
+		unix.Unmount(at, unix.MNT_DETACH)
+		os.Remove(at) // nothing beneath it is removed
+	}
+	c.sources = nil
 }
 
 func mountEphemeral(target string, s *agent.Storage) error {

@@ -36,6 +36,9 @@ type Mount struct {
 	Type MountType
 	// Source is a host path (bind) or a name (volume, ephemeral).
 	Source string
+	// SubPath is a folder of a volume or ephemeral, or a file that the pod has made
+	// there, that is mounted in place of all of it; relative and without "..".
+	SubPath string
 	// Destination is the absolute path in the container.
 	Destination string
 	ReadOnly    bool
@@ -51,14 +54,11 @@ func (p *Pod) placeMounts(ctx context.Context, spec ContainerSpec) ([]*agent.Mou
 	var mounts []*agent.Mount
 	var storages []*agent.Storage
 	for _, m := range p.withEtc(spec) {
-		mount, storage, err := p.PlaceMount(ctx, spec.ID, m)
+		mount, needs, err := p.PlaceMount(ctx, spec.ID, m)
 		if err != nil {
 			return nil, nil, fmt.Errorf("mount %s: %w", m.Destination, err)
 		}
-		mounts = append(mounts, mount)
-		if storage != nil {
-			storages = append(storages, storage)
-		}
+		mounts, storages = append(mounts, mount), append(storages, needs...)
 	}
 	return mounts, storages, nil
 }
@@ -95,9 +95,12 @@ func (p *Pod) hosts() []byte {
 	return []byte(strings.Join(lines, "\n") + "\n")
 }
 
-// PlaceMount brings a mount's content into the guest. The storage is nil when
-// the mount needs none; otherwise CreateContainer has to carry it.
-func (p *Pod) PlaceMount(ctx context.Context, containerID string, m Mount) (*agent.Mount, *agent.Storage, error) {
+// PlaceMount brings a mount's content into the guest. CreateContainer has to carry
+// the storages that the mount needs.
+func (p *Pod) PlaceMount(ctx context.Context, containerID string, m Mount) (*agent.Mount, []*agent.Storage, error) {
+	if m.SubPath != "" && (!filepath.IsLocal(m.SubPath) || m.Type != MountVolume && m.Type != MountEphemeral) {
+		return nil, nil, fmt.Errorf("subPath %q: it has to be a path in a volume of the pod", m.SubPath)
+	}
 	switch m.Type {
 	case MountBind:
 		src := GuestPath(containerID, filepath.Base(m.Source))
@@ -110,16 +113,27 @@ func (p *Pod) PlaceMount(ctx context.Context, containerID string, m Mount) (*age
 		return &agent.Mount{Destination: m.Destination, Source: "tmpfs", Type: "tmpfs", Options: options}, nil, nil
 	case MountVolume:
 		at := path.Join(guestShared, p.spec.ID, "rootfs/local", path.Base(m.Source))
-		return bindMount(m, "local", at), &agent.Storage{
-			Driver: "local", Source: "local", Fstype: "local", Options: []string{"mode=0777"}, MountPoint: at,
-		}, nil
+		return bindMount(m, "local", path.Join(at, m.SubPath)), m.withSubPath(localStorage(at)), nil
 	case MountEphemeral:
 		at := path.Join(guestEphemeral, path.Base(m.Source))
-		return bindMount(m, "bind", at), &agent.Storage{
+		return bindMount(m, "bind", path.Join(at, m.SubPath)), m.withSubPath(&agent.Storage{
 			Driver: "ephemeral", Source: "tmpfs", Fstype: "tmpfs", Options: m.size(), MountPoint: at,
-		}, nil
+		}), nil
 	}
 	return nil, nil, fmt.Errorf("unknown mount type %q", m.Type)
+}
+
+// localStorage is a folder that everybody may use, as the kubelet makes emptyDirs.
+func localStorage(at string) *agent.Storage {
+	return &agent.Storage{Driver: "local", Source: "local", Fstype: "local", Options: []string{"mode=0777"}, MountPoint: at}
+}
+
+// withSubPath adds the folder within a volume that is mounted in place of the volume.
+func (m Mount) withSubPath(volume *agent.Storage) []*agent.Storage {
+	if m.SubPath == "" {
+		return []*agent.Storage{volume}
+	}
+	return []*agent.Storage{volume, localStorage(path.Join(volume.MountPoint, m.SubPath))}
 }
 
 func (m Mount) access() string {

@@ -3,6 +3,7 @@
 package shim
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -20,8 +21,8 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
-// directVolumes is where CSI drivers describe volumes that the guest mounts
-// itself.
+// directVolumes is where CSI drivers describe volumes that they leave to the guest
+// (Kata's direct-assigned volumes).
 const directVolumes = "/run/kata-containers/shared/direct-volumes"
 
 // containerMounts holds the arguments of CreateContainer that come from a
@@ -53,24 +54,20 @@ func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, 
 		out.mounts = append(out.mounts, &agent.Mount{Destination: m.Destination, Type: "bind", Source: podclient.GuestShm, Options: []string{"rbind"}})
 		return nil
 	}
-	kind, err := c.classify(m.Source)
+	source, kind, err := c.classify(m)
 	if err != nil {
 		return err
 	}
-	if kind == sourceDirect {
-		out.mounts = append(out.mounts, guestMount(m, m.Type, m.Source))
-		return nil
-	}
 	vol := newVolume(m.Source)
-	mount, storage, err := pod.PlaceMount(ctx, id, podMount(m, kind))
+	mount, storages, err := pod.PlaceMount(ctx, id, source)
 	if err != nil {
 		return err
 	}
 	out.mounts = append(out.mounts, guestMount(m, mount.Type, mount.Source))
-	if storage != nil {
-		storage.FsGroup = fsGroup(m.Source)
-		out.storages = append(out.storages, storage)
+	for _, storage := range storages {
+		storage.FsGroup = fsGroup(source.Source)
 	}
+	out.storages = append(out.storages, storages...)
 	switch {
 	case kind == sourceWatched:
 		vol.guest = mount.Source
@@ -90,17 +87,6 @@ func guestMount(m oci.Mount, kind, source string) *agent.Mount {
 	return &agent.Mount{Destination: m.Destination, Type: kind, Source: source, Options: m.Options}
 }
 
-func podMount(m oci.Mount, kind sourceKind) podclient.Mount {
-	out := podclient.Mount{Type: podclient.MountBind, Source: m.Source, Destination: m.Destination}
-	switch kind {
-	case sourceEmptyDir:
-		out.Type = podclient.MountVolume
-	case sourceMemory:
-		out.Type, out.SizeBytes = podclient.MountEphemeral, tmpfsSize(m.Source)
-	}
-	return out
-}
-
 // sourceKind is what a bind mount's source is to a pod VM.
 type sourceKind int
 
@@ -109,31 +95,53 @@ const (
 	sourceWatched                    // copied again whenever the kubelet changes it
 	sourceEmptyDir                   // created on the guest's disk
 	sourceMemory                     // created in the guest's memory
-	sourceDirect                     // a volume that the guest mounts itself
 )
+
+const emptyDir = "kubernetes.io~empty-dir"
 
 // copiedPlugins are the kubelet's volume plugins whose volumes are small and
 // read-only.
 var copiedPlugins = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
 
-// classify returns how a source gets into the pod VM, or an error if it cannot.
-func (c *Config) classify(source string) (sourceKind, error) {
-	if isDirectVolume(source) {
-		return sourceDirect, nil
+// classify returns how a mount of the node gets into the pod VM, or an error if it
+// cannot.
+func (c *Config) classify(m oci.Mount) (podclient.Mount, sourceKind, error) {
+	out := podclient.Mount{Type: podclient.MountBind, Source: m.Source, Destination: m.Destination}
+	if isDirectVolume(directVolumes, m.Source) {
+		return out, 0, fmt.Errorf("%s is a volume that its CSI driver leaves to the guest, and nothing attaches its disk to the pod's VM", m.Source)
 	}
-	switch plugin := volumePlugin(source); {
-	case slices.Contains(copiedPlugins, plugin):
-		return sourceWatched, nil
-	case plugin == "kubernetes.io~empty-dir":
-		if inMemory(source) {
-			return sourceMemory, nil
+	volume, err := volumeOfSubPath(m.Source)
+	if err != nil {
+		return out, 0, err
+	}
+	switch plugin := volumePlugin(cmp.Or(volume, m.Source)); {
+	case plugin == emptyDir:
+		return emptyDirMount(out, volume)
+	case slices.Contains(copiedPlugins, plugin) && volume == "":
+		return out, sourceWatched, nil
+	case plugin != "" && !slices.Contains(copiedPlugins, plugin):
+		return out, 0, fmt.Errorf("%s is a volume of plugin %s on the node: a pod in a VM cannot use it, since the VM shares no file system with the node; "+
+			"use a CSI driver that attaches volumes to pod VMs", m.Source, plugin)
+	}
+	return out, sourceCopied, c.checkCopyable(m)
+}
+
+// emptyDirMount is an emptyDir in the guest, or, if volume is not empty, the folder in
+// it that the kubelet's bind mount of a subPath shows.
+func emptyDirMount(m podclient.Mount, volume string) (podclient.Mount, sourceKind, error) {
+	if volume != "" {
+		within, err := pathWithin(volume, m.Source)
+		if err != nil {
+			return m, 0, err
 		}
-		return sourceEmptyDir, nil
-	case plugin != "":
-		return 0, fmt.Errorf("%s is a volume of plugin %s on the node: a pod in a VM cannot use it, since the VM shares no file system with the node; "+
-			"use a CSI driver that attaches volumes to pod VMs", source, plugin)
+		m.Source, m.SubPath = volume, within
 	}
-	return sourceCopied, c.checkCopyable(source)
+	if inMemory(m.Source) {
+		m.Type, m.SizeBytes = podclient.MountEphemeral, tmpfsSize(m.Source)
+		return m, sourceMemory, nil
+	}
+	m.Type = podclient.MountVolume
+	return m, sourceEmptyDir, nil
 }
 
 // volumePlugin returns the plugin of a kubelet's volume,
@@ -148,28 +156,89 @@ func volumePlugin(source string) string {
 	return ""
 }
 
-func isDirectVolume(source string) bool {
+// volumeOfSubPath returns the folder of the volume of which the kubelet has mounted a
+// part at source, <root>/pods/<uid>/volume-subpaths/<name>/<container>/<index>; empty
+// for other paths, and for hostPaths, which have no folder.
+func volumeOfSubPath(source string) (string, error) {
+	parts := strings.Split(filepath.Clean(source), "/")
+	n := len(parts)
+	if n < 7 || parts[n-4] != "volume-subpaths" || parts[n-6] != "pods" {
+		return "", nil
+	}
+	volumes := filepath.Join("/", filepath.Join(parts[:n-4]...), "volumes")
+	plugins, err := os.ReadDir(volumes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	for _, plugin := range plugins {
+		path := filepath.Join(volumes, plugin.Name(), parts[n-3])
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", nil
+}
+
+// pathWithin returns where source, a bind mount of a folder in volume, is in it. On the
+// node an emptyDir holds only the folders that the kubelet made for its subPaths.
+func pathWithin(volume, source string) (within string, err error) {
+	wanted, err := os.Stat(source)
+	if err != nil {
+		return "", err
+	}
+	err = filepath.WalkDir(volume, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && os.SameFile(info, wanted) {
+			within, err = filepath.Rel(volume, path)
+			return cmp.Or(err, fs.SkipAll)
+		}
+		return err
+	})
+	if err == nil && within == "" {
+		err = fmt.Errorf("%s is not a part of the volume %s", source, volume)
+	}
+	return within, err
+}
+
+func isDirectVolume(folder, source string) bool {
 	name := base64.URLEncoding.EncodeToString([]byte(source))
-	_, err := os.Stat(filepath.Join(directVolumes, name, "mountInfo.json"))
+	_, err := os.Stat(filepath.Join(folder, name, "mountInfo.json"))
 	return err == nil
 }
 
-// checkCopyable returns an error for sources that are useless as a copy, such as
-// devices and sockets, or too large.
-func (c *Config) checkCopyable(source string) error {
-	info, err := os.Stat(source)
+// checkCopyable returns an error for sources that are useless as a copy: devices and
+// sockets, what is too large, and hostPaths that the container may write, since what it
+// writes would not be on the node.
+func (c *Config) checkCopyable(m oci.Mount) error {
+	info, err := os.Stat(m.Source)
 	if err != nil {
 		return err
 	}
 	switch mode := info.Mode(); {
-	case mode.IsRegular(), mode.IsDir():
-		return c.checkSize(source)
 	case mode&fs.ModeDevice != 0:
-		return fmt.Errorf("%s is a device of the node, which a pod in a VM cannot use", source)
+		return fmt.Errorf("%s is a device of the node, which a pod in a VM cannot use", m.Source)
 	case mode&fs.ModeSocket != 0:
-		return fmt.Errorf("%s is a socket of the node, which a pod in a VM cannot reach", source)
+		return fmt.Errorf("%s is a socket of the node, which a pod in a VM cannot reach", m.Source)
+	case !mode.IsRegular() && !mode.IsDir():
+		return fmt.Errorf("%s is neither a file nor a folder (%v): a pod in a VM cannot use it", m.Source, mode.Type())
+	case !slices.Contains(m.Options, "ro") && !ofRuntime(m):
+		return fmt.Errorf("%s is a hostPath that the container may write: a pod in a VM has a copy, and what it writes would not be on the node; "+
+			"mount it with readOnly: true, or use an emptyDir", m.Source)
 	}
-	return fmt.Errorf("%s is neither a file nor a folder (%v): a pod in a VM cannot use it", source, info.Mode().Type())
+	return c.checkSize(m.Source)
+}
+
+// ofRuntime reports whether a mount is one of those that kubelet and containerd give
+// every container. Those of the kubelet are in the pod's folder, <root>/pods/<uid>.
+func ofRuntime(m oci.Mount) bool {
+	switch m.Destination {
+	case "/etc/hosts", "/etc/hostname", "/etc/resolv.conf":
+		return true
+	}
+	return isTerminationMessage(m.Source)
 }
 
 // checkSize limits a source to copy_limit_mib: a hostPath such as / would fill the

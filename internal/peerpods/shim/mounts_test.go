@@ -4,6 +4,7 @@ package shim
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,17 +47,23 @@ func TestClassify(t *testing.T) {
 	if err := os.Truncate(big, 2<<20); err != nil {
 		t.Fatal(err)
 	}
+	small := filepath.Join(t.TempDir(), "small")
+	if err := os.WriteFile(small, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	c := defaultConfig()
 	c.Outrigger.CopyLimitMiB = 1
+	access := map[string][]string{big: {"ro"}, dir: {"rbind", "ro"}}
 	for source, want := range map[string]string{
 		big:                                     "copy_limit_mib",
 		dir:                                     "copy_limit_mib",
 		"/dev/null":                             "device of the node",
+		small:                                   "readOnly: true",
 		dir + "/none":                           "no such file",
 		"/k/pods/u/volumes/kubernetes.io~nfs/v": "volume of plugin kubernetes.io~nfs",
 		"/k/pods/u/volumes/kubernetes.io~csi/v/mount": "volume of plugin kubernetes.io~csi",
 	} {
-		if _, err := c.classify(source); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := c.classify(oci.Mount{Source: source, Options: access[source]}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", source, err, want)
 		}
 	}
@@ -65,9 +72,63 @@ func TestClassify(t *testing.T) {
 		"/k/pods/u/volumes/kubernetes.io~empty-dir/e": sourceEmptyDir,
 		"/etc/hostname": sourceCopied,
 	} {
-		if got, err := c.classify(source); err != nil || got != want {
+		if _, got, err := c.classify(oci.Mount{Source: source, Options: []string{"rbind", "ro"}}); err != nil || got != want {
 			t.Errorf("%s: %v, %v", source, got, err)
 		}
+	}
+	for _, destination := range []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"} {
+		if _, got, err := c.classify(oci.Mount{Source: small, Destination: destination}); err != nil || got != sourceCopied {
+			t.Errorf("%s: %v, %v", destination, got, err)
+		}
+	}
+}
+
+// The name of a direct-assigned volume's folder is that of Kata's documentation.
+func TestDirectVolume(t *testing.T) {
+	folder, volume := t.TempDir(), "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount"
+	described := filepath.Join(folder, "L3Zhci9saWIva3ViZWxldC9wb2RzL3Uvdm9sdW1lcy9rdWJlcm5ldGVzLmlvfmNzaS92L21vdW50")
+	if isDirectVolume(folder, volume) {
+		t.Error("one that nobody has described")
+	}
+	if err := errors.Join(os.Mkdir(described, 0o755), os.WriteFile(filepath.Join(described, "mountInfo.json"), []byte("{}"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if !isDirectVolume(folder, volume) {
+		t.Error("one that is described is not found")
+	}
+}
+
+// TestSubPaths are mounts of parts of volumes, as the kubelet makes them.
+func TestSubPaths(t *testing.T) {
+	pod := filepath.Join(t.TempDir(), "pods/u")
+	part := filepath.Join(pod, "volumes/kubernetes.io~empty-dir/data/a/b")
+	for _, folder := range []string{part, filepath.Join(pod, "volumes/kubernetes.io~configmap/cm"), filepath.Join(pod, "volumes/kubernetes.io~nfs/share")} {
+		if err := os.MkdirAll(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Links stand for bind mounts, which only root can make.
+	bind := func(name, to string) string {
+		path := filepath.Join(pod, "volume-subpaths", name, "app/0")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(to, path)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	c := defaultConfig()
+	source, kind, err := c.classify(oci.Mount{Source: bind("data", part)})
+	if err != nil || kind != sourceEmptyDir || source.SubPath != "a/b" || source.Source != filepath.Dir(filepath.Dir(part)) {
+		t.Errorf("a part of an emptyDir: %+v, %v, %v", source, kind, err)
+	}
+	ro := []string{"ro"}
+	if _, kind, err := c.classify(oci.Mount{Source: bind("cm", "/etc/hostname"), Options: ro}); err != nil || kind != sourceCopied {
+		t.Errorf("a file of a ConfigMap: %v, %v", kind, err)
+	}
+	if _, _, err := c.classify(oci.Mount{Source: bind("share", t.TempDir()), Options: ro}); err == nil || !strings.Contains(err.Error(), "kubernetes.io~nfs") {
+		t.Errorf("a part of a network file system: error %v", err)
+	}
+	if _, _, err := c.classify(oci.Mount{Source: bind("of-the-node", t.TempDir())}); err == nil || !strings.Contains(err.Error(), "readOnly: true") {
+		t.Errorf("a part of a hostPath that may be written: error %v", err)
 	}
 }
 
