@@ -16,8 +16,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -148,57 +146,10 @@ func (p *Provider) makeDisks(ctx context.Context, r *record) error {
 			return err
 		}
 	}
-	path := p.store.file(r.ID, scratchName)
-	switch {
-	case r.Scratch == 0:
+	if r.Scratch == 0 {
 		return nil
-	case r.Template == "":
-		return makeScratch(ctx, path, r.Scratch)
 	}
-	err := p.copyScratch(r, path)
-	if errors.Is(err, fs.ErrNotExist) { // somebody has emptied the templates' folder
-		r.Template = ""
-		return makeScratch(ctx, path, r.Scratch)
-	}
-	return err
-}
-
-// copyScratch copies the template's scratch disk, on which its memory has the file system mounted.
-func (p *Provider) copyScratch(r *record, path string) (err error) {
-	if r.copied, err = os.Stat(r.Template); err != nil {
-		return err
-	}
-	from, err := os.Open(filepath.Join(r.Template, scratchName))
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(copySparse(to, from, r.Scratch<<30), to.Close())
-}
-
-// copySparse copies what a file of size bytes holds between its holes (lseek(2)).
-func copySparse(to, from *os.File, size int64) error {
-	if err := to.Truncate(size); err != nil {
-		return err
-	}
-	for begin, end := int64(0), int64(0); ; {
-		var err error
-		if begin, err = from.Seek(end, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if end, err = from.Seek(begin, unix.SEEK_HOLE); err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.NewOffsetWriter(to, begin), io.NewSectionReader(from, begin, end-begin)); err != nil {
-			return err
-		}
-	}
+	return makeScratch(ctx, p.store.file(r.ID, scratchName), r.Scratch)
 }
 
 func (p *Provider) makeOverlay(ctx context.Context, r *record) error {

@@ -60,8 +60,6 @@ type record struct {
 	Template string `json:"template,omitempty"`
 	// saving is set in the record of a template that is being made. It is not stored.
 	saving bool
-	// copied is the template's folder when its scratch disk was copied. It is not stored.
-	copied os.FileInfo
 
 	// Process is the QEMU that was started last.
 	Process process `json:"process,omitzero"`

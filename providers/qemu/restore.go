@@ -4,7 +4,6 @@ package qemu
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,9 +56,6 @@ func (p *Provider) restore(ctx context.Context, r *record) error {
 	folder, err := os.Stat(r.Template)
 	if err != nil {
 		return &brokenTemplate{err, nil}
-	}
-	if r.copied != nil && !os.SameFile(folder, r.copied) {
-		return &brokenTemplate{errors.New("it was made again after its scratch disk had been copied"), nil}
 	}
 	files, err := openTemplate(r)
 	defer func() {

@@ -41,10 +41,6 @@ const (
 	stateName  = "state"
 )
 
-// templateForm changes with what a template's folder has: since 2 the scratch disk, which the
-// saved VM has mounted.
-const templateForm = 2
-
 const (
 	// templateWait bounds what a pod waits for a template, its own or that of another pod: 2 s
 	// on an idle machine. After it the VM boots.
@@ -222,7 +218,7 @@ func (p *Provider) templateKey(t *record) (string, error) {
 		return "", err
 	}
 	hash := sha256.New()
-	fmt.Fprintln(hash, templateForm, boot, cpuModelName(), t.Scratch, seedSize, strings.Join(arguments(t, useVhost(t.Accel)), "\x00"))
+	fmt.Fprintln(hash, boot, cpuModelName(), t.Scratch, seedSize, strings.Join(arguments(t, useVhost(t.Accel)), "\x00"))
 	for _, path := range []string{binary, t.Boot.Kernel, t.Boot.Initrd} {
 		var info unix.Stat_t
 		if err := unix.Stat(path, &info); err != nil {
@@ -250,18 +246,13 @@ func (p *Provider) makeTemplate(ctx context.Context, t *record, dir string) erro
 	if err := enoughRoom(staged, t.Memory<<20); err != nil {
 		return err
 	}
-	if err := blankFiles(staged); err != nil {
+	if err := blankDisks(staged, t.Scratch); err != nil {
 		return err
-	}
-	if t.Scratch > 0 {
-		if err := makeScratch(ctx, filepath.Join(staged, scratchName), t.Scratch); err != nil {
-			return err
-		}
 	}
 	if err := p.saveVM(ctx, t, staged); err != nil {
 		return err
 	}
-	for _, name := range []string{seedName, qmpName, outputName} {
+	for _, name := range []string{seedName, scratchName, qmpName, outputName} {
 		if err := removeFile(filepath.Join(staged, name)); err != nil {
 			return err
 		}
@@ -281,10 +272,14 @@ func enoughRoom(dir string, memory int64) error {
 	return nil
 }
 
-// blankFiles makes a seed disk with nothing on it, and the files that QEMU would make
-// readable for others.
-func blankFiles(dir string) error {
-	for name, size := range map[string]int64{seedName: seedSize, memoryName: 0, consoleName: 0} {
+// blankDisks makes disks of the sizes that instances have, with nothing on them, and the
+// files that QEMU would make readable for others.
+func blankDisks(dir string, scratchGiB int64) error {
+	sizes := map[string]int64{seedName: seedSize, memoryName: 0, consoleName: 0}
+	if scratchGiB > 0 {
+		sizes[scratchName] = scratchGiB << 30
+	}
+	for name, size := range sizes {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(createFile(path), os.Truncate(path, size)); err != nil {
 			return err

@@ -40,8 +40,6 @@ type guest struct {
 	reaper  *reaper.Reaper
 	disks   []disk
 	hasSeed bool
-	// hasScratch: the scratch disk is mounted.
-	hasScratch bool
 	// end ends the guest; it does not return.
 	end func(reason string)
 	// held are the programs that were started before they had what they need, by path.
@@ -151,7 +149,7 @@ func (g *guest) boot() {
 		{stepAwaitSeed, true, g.awaitSeed},
 		{"seed", false, g.findSeed},
 		{"identity", true, g.takeIdentity},
-		{"scratch disk", false, func() error { return g.mountScratch(g.disks) }},
+		{"scratch disk", false, g.findScratch},
 		{"hostname", false, g.setHostname},
 		{"network", false, g.setupNetwork},
 		{"user-data", false, g.provision},
@@ -246,13 +244,9 @@ func (g *guest) findSeed() error {
 	return err
 }
 
-// mountScratch does nothing in a VM that had its scratch disk when it was saved.
-func (g *guest) mountScratch(disks []disk) error {
-	if g.hasScratch {
-		return nil
-	}
-	var err error
-	if g.hasScratch, err = mountScratch(disks); g.hasScratch && err == nil {
+func (g *guest) findScratch() error {
+	found, err := mountScratch(g.disks)
+	if found && err == nil {
 		g.con.logf("mounted the scratch disk on %s", scratchDir)
 	}
 	return err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +34,7 @@ func (g *guest) isTemplate() bool { return g.args.has(nocloud.TemplateArg) }
 
 // awaitSeed waits in a template until it is restored with a seed. Before that it
 // loads the modules and starts the programs that it would need later. In a VM that
-// is not a template it returns at once. Each restored VM has its own copy of the scratch disk.
+// is not a template it returns at once.
 func (g *guest) awaitSeed() error {
 	if !g.isTemplate() {
 		return nil
@@ -48,16 +47,10 @@ func (g *guest) awaitSeed() error {
 	if err := g.modules.loadDemand(); err != nil {
 		return err
 	}
-	disks := listDisks("/sys/block", "/dev")
-	if slices.ContainsFunc(disks, disk.isScratch) { // earlier providers had a blank one here
-		if err := g.mountScratch(disks); err != nil {
-			return err
-		}
-	}
 	if err := g.holdPrograms(); err != nil {
 		return err
 	}
-	dev, err := seedDisk(disks)
+	dev, err := seedDisk("/sys/block", "/dev")
 	if err != nil {
 		return err
 	}
@@ -83,8 +76,8 @@ func (g *guest) holdPrograms() error {
 }
 
 // seedDisk returns the still empty disk that is to hold the seed.
-func seedDisk(disks []disk) (string, error) {
-	for _, d := range disks {
+func seedDisk(sysBlock, dev string) (string, error) {
+	for _, d := range listDisks(sysBlock, dev) {
 		if d.serial == "cidata" {
 			return d.dev, nil
 		}

@@ -34,7 +34,7 @@ func TestIdentityOfARestoredVM(t *testing.T) {
 
 func TestSeedDiskIsFoundByItsSerial(t *testing.T) {
 	sys := t.TempDir()
-	if _, err := seedDisk(listDisks(sys, "/dev")); err == nil {
+	if _, err := seedDisk(sys, "/dev"); err == nil {
 		t.Error("found a seed disk among no disks")
 	}
 	for name, serial := range map[string]string{"vda": "scratch\n", "vdb": "cidata\n"} {
@@ -45,7 +45,7 @@ func TestSeedDiskIsFoundByItsSerial(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if dev, err := seedDisk(listDisks(sys, "/dev")); err != nil || dev != "/dev/vdb" {
+	if dev, err := seedDisk(sys, "/dev"); err != nil || dev != "/dev/vdb" {
 		t.Errorf("seed disk %q, %v", dev, err)
 	}
 }
