@@ -33,6 +33,9 @@ var configKeys = []string{
 // ofManifest are keys that a manifest sets for `play`.
 var ofManifest = []string{"cpus", "memory"}
 
+// adaptorArg is the only one that may hold a secret.
+const adaptorArg = "adaptor-arg"
+
 // setting is a key of the configuration file.
 type setting struct {
 	key, place string // FILE:LINE
@@ -101,7 +104,7 @@ func checkMode(path string, settings []setting) error {
 	if err != nil || !info.Mode().IsRegular() {
 		return err
 	}
-	at := slices.IndexFunc(settings, func(s setting) bool { return s.key == "adaptor-arg" })
+	at := slices.IndexFunc(settings, func(s setting) bool { return s.key == adaptorArg })
 	if at >= 0 && info.Mode()&0o044 != 0 {
 		return fmt.Errorf("%s: adaptor-arg may hold a secret, and others can read the file: chmod 600 %s", settings[at].place, path)
 	}
@@ -159,6 +162,19 @@ func (a *App) blame(text string) string {
 	return text
 }
 
+// namesOf returns arguments without their values.
+func namesOf(args []string) string {
+	var names []string
+	for _, arg := range args {
+		if name, _, _ := strings.Cut(arg, "="); strings.HasPrefix(arg, "-") {
+			names = append(names, name)
+		} else {
+			names = append(names, "…")
+		}
+	}
+	return strings.Join(names, " ")
+}
+
 // effective is one row of `config`.
 type effective struct {
 	Key   string `json:"key"`
@@ -205,6 +221,9 @@ func (a *App) effective(f *pflag.Flag) effective {
 	e := effective{Key: f.Name, Value: f.Value.String(), From: "default"}
 	if list, ok := f.Value.(pflag.SliceValue); ok {
 		e.Value = strings.Join(list.GetSlice(), " ")
+		if f.Name == adaptorArg {
+			e.Value = namesOf(list.GetSlice())
+		}
 	}
 	if f.Name == "image-cache" && e.Value == "" {
 		e.Value, _ = a.imageCache()

@@ -35,7 +35,7 @@ func row(text, key string) string {
 
 // TestPrecedenceOfSettings: flag, environment, file, default.
 func TestPrecedenceOfSettings(t *testing.T) {
-	path := configured(t, "# mine\nprovider: docker\nroot: /file\nmemory: 1GiB\ndns:\n- 192.0.2.1\n- 192.0.2.2\nadaptor-arg: [-password=s3cret]\nstop-timeout: 3\n", 0o600)
+	path := configured(t, "# mine\nprovider: docker\nroot: /file\nmemory: 1GiB\ndns:\n- 192.0.2.1\n- 192.0.2.2\nadaptor-arg: [-password=s3cret, -token, s3cret, -v]\nstop-timeout: 3\n", 0o600)
 	t.Setenv("CLOUD_PROVIDER", "aws")
 	out, errs := &buffer{}, &buffer{}
 	if code := (&App{Stdout: out, Stderr: errs}).Run([]string{"--root", "/flag", "config"}); code != 0 {
@@ -43,7 +43,7 @@ func TestPrecedenceOfSettings(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"root": "/flag flag", "provider": "aws environment, CLOUD_PROVIDER", "memory": "1GiB " + path + ":4", "dns": "192.0.2.1 192.0.2.2 " + path + ":6",
-		"stop-timeout": "3s " + path + ":9", "network": "default default", "platform": "- default",
+		"stop-timeout": "3s " + path + ":9", "adaptor-arg": "-password -token … -v " + path + ":8", "network": "default default", "platform": "- default",
 	} {
 		if got := row(out.String(), key); got != want {
 			t.Errorf("%s: %q, want %q", key, got, want)

@@ -165,7 +165,8 @@ func drawn(p progress) bool {
 // bar is 20 columns wide.
 func bar(done, total int64) string {
 	const width = 20
-	full := int(min(done, total) * width / max(total, 1))
+	part := float64(done) / float64(max(total, 1)) // both are a guest's word
+	full := int(max(0, min(1, part)) * width)
 	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", width-full) + "]"
 }
 

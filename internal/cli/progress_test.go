@@ -67,6 +67,10 @@ func TestProgressOnATerminal(t *testing.T) {
 		sees("a line that stays", "note: a line that stays", "booting a VM (qemu) (2 s)")
 		on(podclient.Event{Stage: podclient.StagePulling, Done: 512, Total: 1024})
 		sees("the guest pulls", "note: a line that stays", "pulling the image: 512 B of 1.0 KiB [==========          ]")
+		for _, lie := range []podclient.Event{{Done: -100, Total: 100}, {Done: 6e17, Total: 6e17}, {Done: 9, Total: 1}} { // a guest says it
+			lie.Stage = podclient.StagePulling
+			on(lie)
+		}
 		report := showLayers(p)
 		layer := func(hex string, done, size int64) {
 			report(registry.Layer{Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat(hex, 64)}, Done: done, Size: size})

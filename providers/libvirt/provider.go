@@ -171,7 +171,7 @@ func (p *Provider) whileLocked(ctx context.Context, what, id string, do func(*re
 func (p *Provider) run(ctx context.Context, id string) error {
 	err := p.hv.start(ctx, id)
 	if !isCode(err, lv.ErrOperationInvalid) {
-		return err
+		return stuck(err)
 	}
 	state, stateErr := p.hv.state(ctx, id)
 	switch {
@@ -191,7 +191,17 @@ func (p *Provider) stop(ctx context.Context, id string) error {
 	if isCode(err, lv.ErrNoDomain, lv.ErrOperationInvalid) {
 		return nil
 	}
-	return err
+	return stuck(err)
+}
+
+// stuck says how to go on with a domain that no call can change. A daemon (libvirt 9.0) that was killed
+// before it knew the process of a domain's QEMU finds the domain being started when it is there again,
+// and waits for the end of that for ever.
+func stuck(err error) error {
+	if !isCode(err, lv.ErrOperationTimeout) {
+		return err
+	}
+	return fmt.Errorf("%w; if it stays so, stop the daemon, remove the domain's file from /run/libvirt/qemu, and start the daemon", err)
 }
 
 // NodeAddress implements provider.NodeAddresser: this machine's address on the

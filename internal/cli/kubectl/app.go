@@ -84,7 +84,7 @@ func (a *App) Run(args []string) int {
 	if code := exitCode(0); errors.As(err, &code) {
 		return int(code)
 	}
-	fmt.Fprintf(a.Stderr, "%s: %s\n", Program, explain(err))
+	fmt.Fprintf(redact.Console(a.Stderr), "%s: %s\n", Program, explain(err))
 	if ran.Name() == checkName {
 		return exitCheckFailed
 	}

@@ -119,11 +119,12 @@ func (p *Plan) dockerObject(kind string, o *dockerObject) {
 }
 
 // removeProvider are the commands that remove an infrastructure provider. clusterctl removes no definition of which there
-// are objects, such as templates, and does not wait.
+// are objects, such as templates of the clusters that are gone, and does not wait. It refuses while others' machines are
+// there, as it should.
 func removeProvider(name string) []string {
 	selector := "--selector " + capiProviderLabel + "=infrastructure-" + name
 	return []string{
-		`for kind in $(kubectl get crd ` + selector + ` --output jsonpath='{.items[*].metadata.name}'); do kubectl delete "$kind" --all --all-namespaces; done`,
+		`for kind in $(kubectl get crd ` + selector + ` --output name | grep --only-matching --extended-regexp '(docker|dev)[a-z]*templates[.].*'); do kubectl delete "$kind" --all --all-namespaces; done`,
 		"clusterctl delete --infrastructure " + name + " --include-crd --include-namespace",
 		"kubectl wait --for=delete crd " + selector + " --timeout=5m",
 	}

@@ -119,9 +119,12 @@ func (b *board) conditions(kind, at, name string) func() *ui.View {
 }
 
 func (b *board) eventPage(e *corev1.Event) func() *ui.View {
-	text := fmt.Sprintf("%s %s of %s %s/%s, %d times, last %s ago, from %s\n\n%s\n", e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Namespace,
-		e.InvolvedObject.Name, max(e.Count, 1), b.a.age(lastSeen(e)), dash(e.Source.Component+e.ReportingController), redact.Foreign(e.Message))
-	return func() *ui.View { return &ui.View{Name: "event", Of: e.Name, Page: func(int) string { return text }} }
+	return func() *ui.View {
+		return &ui.View{Name: "event", Of: e.Name, Page: func(int) string {
+			return fmt.Sprintf("%s %s of %s %s/%s, %d times, last %s ago, from %s\n\n%s\n", e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Namespace,
+				e.InvolvedObject.Name, max(e.Count, 1), b.a.age(lastSeen(e)), dash(e.Source.Component+e.ReportingController), redact.Foreign(e.Message))
+		}}
+	}
 }
 
 // yaml is an object without what may be secret, as support-bundle has it.
@@ -138,7 +141,7 @@ func (b *board) yaml(kind, at, name string) func() *ui.View {
 			shown := runtime.DeepCopyJSON(*o)
 			harmless(shown)
 			out, _ := yaml.Marshal(shown) // what was JSON is YAML
-			return string(new(redactor).out(out))
+			return redact.Text(string(new(redactor).out(out)))
 		}}
 	}
 }

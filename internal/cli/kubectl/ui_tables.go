@@ -102,11 +102,12 @@ func (b *board) nodesView(namespace string) *ui.View {
 				} else if adaptor != nil {
 					state, why = "not ready", adaptor.failure("").Detail
 				}
-				return ui.Row{
-					Key: u.Node, Cells: append(u.cells(), state), Text: why, Bad: u.Gone || why != "",
-					Open:     func() *ui.View { return b.podsView(namespace, u.Node) },
-					Describe: b.conditions("Node", core("", "nodes"), u.Node), YAML: b.yaml("nodes", core("", "nodes"), u.Node),
+				row := ui.Row{Key: u.Node, Cells: append(u.cells(), state), Text: why, Bad: u.Gone || why != ""}
+				if u.Node != "" { // else PeerPods that have no node yet
+					row.Open = func() *ui.View { return b.podsView(namespace, u.Node) }
+					row.Describe, row.YAML = b.conditions("Node", core("", "nodes"), u.Node), b.yaml("nodes", core("", "nodes"), u.Node)
 				}
+				return row
 			})
 		},
 	}

@@ -220,6 +220,10 @@ func TestUIPassesNoSequencesOn(t *testing.T) {
 			t.Errorf("%d lines", max)
 		}
 	}
+	s.press("esc", ":events", "enter")
+	s.until("events [1]")
+	s.press("y")
+	wantsNot(t, s.until("YAML of"), "\x1b]", "abcdefgh12345678")
 }
 
 // TestUIYAML has what support-bundle has of a pod.

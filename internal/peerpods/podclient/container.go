@@ -162,7 +162,7 @@ func (c *Container) watchPull(ctx context.Context) {
 		}
 		if resp.DoneBytes != seen || resp.TotalBytes > 0 {
 			seen = resp.DoneBytes
-			c.event(Event{Stage: StagePulling, Done: seen, Total: resp.TotalBytes})
+			c.event(Event{Stage: StagePulling, Done: max(seen, 0), Total: max(resp.TotalBytes, 0)})
 		}
 		poll.Sleep(ctx, 50*time.Millisecond)
 	}

@@ -120,7 +120,10 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.refresh()
 		return m, age()
 	case tea.PasteMsg:
-		m.write(tea.KeyPressMsg{Text: redact.Line(msg.Content)})
+		if m.prompt != 0 {
+			m.typed += redact.Line(msg.Content)
+			m.narrow()
+		}
 	case tea.KeyPressMsg:
 		return m, m.press(msg)
 	}
@@ -256,10 +259,17 @@ func (m *Model) write(key tea.KeyPressMsg) tea.Cmd {
 		m.typed += key.Text
 	}
 	if prompt == '/' {
+		m.narrow()
+	}
+	return nil
+}
+
+// narrow shows the rows that have what is typed, unless that is a command.
+func (m *Model) narrow() {
+	if m.prompt != ':' {
 		m.top().filter, m.top().cursor = m.typed, 0
 		m.refresh()
 	}
-	return nil
 }
 
 // command opens a view, such as "pods" or "pods NAMESPACE", or quits.

@@ -74,6 +74,7 @@ func TestAPIServer(t *testing.T) {
 		"custom: missing":       {Type: configv1.TLSProfileCustomType},
 		"custom.minTLSVersion":  custom("VersionTLS9"),
 		"custom.ciphers: none":  custom("VersionTLS12", "DHE-RSA-AES128-GCM-SHA256"),
+		"custom.ciphers: none ": custom("VersionTLS12", "TLS_AES_128_GCM_SHA256"),
 		`type "X" is not known`: {Type: "X"},
 	} {
 		if got, err := FromAPIServer(with(configv1.TLSAdherencePolicyStrictAllComponents, bad)); err == nil || !strings.Contains(err.Error(), want) {
