@@ -163,7 +163,8 @@ func (f *fakeAPI) stream(path string) chan string {
 func (f *fakeAPI) emit(collection, what string, object any) {
 	text, err := json.Marshal(o{"type": what, "object": object})
 	if err != nil {
-		f.t.Fatal(err)
+		f.t.Error(err)
+		return
 	}
 	f.stream(collection) <- string(text)
 }
