@@ -361,15 +361,7 @@ func TestKilledMonitorIsReplaced(t *testing.T) {
 	s := newStand(t)
 	s.detached("p1", "while [ ! -e "+s.root+"/go ]; do sleep 0.02; done; echo after; exit 4", "--rm=false")
 	n := &node.Node{Root: s.root}
-	p, err := n.Pods().Find("p1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Owner.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	p.Owner.WaitGone(time.Minute)
-	p.OwnAdaptor = false
+	s.killMonitor("p1")
 	if code, _, stderr := s.run("exec", "p1", "true"); code != 0 {
 		t.Errorf("exec: %d %s", code, stderr)
 	}

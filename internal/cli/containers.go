@@ -241,8 +241,12 @@ func (r *runner) signalAll(ctx context.Context, sig syscall.Signal) error {
 	return nil
 }
 
-// note puts the containers on record, for exec and logs of others, and for a monitor that takes the pod over.
+// note puts the containers on record, for exec and logs of others, and for a monitor that takes the pod over. While
+// there are only init containers the pod is not running.
 func (r *runner) note() error {
+	if len(r.containers) == 0 {
+		return nil
+	}
 	r.noting.Lock()
 	defer r.noting.Unlock()
 	r.record.ContainerID, r.record.Containers = r.containers[0].now().ID(), map[string]string{}

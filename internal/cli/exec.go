@@ -73,10 +73,13 @@ func (a *App) attach(ctx context.Context, name string) (*podclient.Pod, *record.
 	if err != nil {
 		return nil, nil, err
 	}
+	a.reviveOwn(ctx, n)
+	if p, err = n.Pods().Find(p.ID); err != nil { // it may have a new owner now
+		return nil, nil, err
+	}
 	if p.Status != record.Running {
 		return nil, nil, fmt.Errorf("pod %s is %s, not running", p.Name, p.Status)
 	}
-	a.reviveOwn(ctx, n)
 	pod, err := podclient.New(p.Socket).Attach(ctx, podclient.PodSpec{ID: p.ID, Name: p.Name}, p.AgentSocket)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pod %s does not answer: %w; see `outrigger console %s`, or remove it with `outrigger rm -f %s`", p.Name, err, p.Name, p.Name)

@@ -169,7 +169,9 @@ func (a *App) monitor(ctx context.Context) error {
 	defer report.close()
 	a.root, a.socket, a.provider, a.adaptor = req.Root, req.Socket, req.Provider, req.AdaptorArgs
 	a.Stderr = io.Discard
-	code, err := a.runDetached(ctx, &req, report, nil)
+	signals, stop := catchSignals()
+	defer stop()
+	code, err := a.runDetached(ctx, &req, report, nil, signals)
 	if err != nil {
 		failure := monitorEvent{Error: explain(err), Code: exitFailure}
 		var withCode exitError
@@ -182,13 +184,11 @@ func (a *App) monitor(ctx context.Context) error {
 }
 
 // runDetached runs a pod, or takes over one that is on record and whose monitor was killed.
-func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter, running *record.Pod) (int, error) {
+func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter, running *record.Pod, signals <-chan os.Signal) (int, error) {
 	n, err := a.node()
 	if err != nil {
 		return 0, err
 	}
-	signals, stop := catchSignals()
-	defer stop()
 	if err := os.MkdirAll(n.Pods().Dir, 0o700); err != nil {
 		return 0, err
 	}
@@ -211,12 +211,20 @@ func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter
 }
 
 // spawnResume starts a monitor for a pod whose monitor was killed, and makes it the
-// owner in the pod's record. The caller holds the lock, so nobody sees the old owner.
+// owner in the pod's record. The caller holds the lock, so nobody sees the old owner,
+// nor a new one that a signal would end before it catches signals.
 func (a *App) spawnResume(n *node.Node, p *record.Pod) error {
-	cmd, err := spawnMonitor(nil, nil, "--root", n.Root, "--resume", p.ID)
+	events, out, err := os.Pipe()
 	if err != nil {
 		return err
 	}
+	defer events.Close()
+	cmd, err := spawnMonitor(nil, out, "--root", n.Root, "--resume", p.ID)
+	out.Close()
+	if err != nil {
+		return err
+	}
+	io.Copy(io.Discard, events) // which it closes, also by ending
 	go cmd.Wait()
 	if p.Owner, err = procid.Of(cmd.Process.Pid); err != nil {
 		return err
@@ -226,6 +234,9 @@ func (a *App) spawnResume(n *node.Node, p *record.Pod) error {
 
 // resume becomes the monitor of a running pod.
 func (a *App) resume(ctx context.Context, id string) error {
+	signals, stop := catchSignals()
+	defer stop()
+	os.NewFile(3, "events").Close()
 	n, err := a.node()
 	if err != nil {
 		return err
@@ -243,7 +254,7 @@ func (a *App) resume(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.runDetached(ctx, req, &reporter{}, p)
+	_, err = a.runDetached(ctx, req, &reporter{}, p, signals)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -73,6 +74,57 @@ func TestPlayInitContainerThatFails(t *testing.T) {
 `)
 	if code, stdout, stderr := s.run("play", file); code != 6 || stdout != "" || !strings.Contains(stderr, "init container i ended with 6") {
 		t.Errorf("code %d, %q, %s", code, stdout, stderr)
+	}
+}
+
+// TestPlayRetriesInitContainers: the pod is not running before they have succeeded.
+func TestPlayRetriesInitContainers(t *testing.T) {
+	s := newStand(t)
+	dir := t.TempDir()
+	file := s.manifestOf(`  restartPolicy: OnFailure
+  initContainers: [{name: i, image: IMAGE, command: [sh, -c, 'echo x >>` + dir + `/count; [ -e ` + dir + `/go ]']}]
+  containers: [{name: a, image: IMAGE, command: [echo, there]}]
+`)
+	done, out := make(chan int), &buffer{}
+	go func() {
+		done <- s.app(nil, out, &buffer{}).Run([]string{"--root", s.root, "--socket", s.node.Socket, "play", file})
+	}()
+	eventually(t, "it is tried again", func() bool {
+		data, _ := os.ReadFile(dir + "/count")
+		return string(data) == "x\nx\n"
+	})
+	if _, state, _ := s.run("ps", "--format", "{{.State}}"); state != "creating\n" {
+		t.Errorf("while it initializes the pod is %q", state)
+	}
+	os.WriteFile(dir+"/go", nil, 0o600)
+	if code := <-done; code != 0 || out.String() != "[a] there\n" {
+		t.Errorf("code %d, %q", code, out.String())
+	}
+}
+
+// TestStopAfterTheMonitorWasKilled: the next command of all is stop, so it has to signal the monitor that it starts.
+func TestStopAfterTheMonitorWasKilled(t *testing.T) {
+	for name, flags := range map[string][]string{"kept": {"--rm=false"}, "restarted": {"--rm=false", "--restart", "always"}, "not-kept": nil} {
+		s := newStand(t)
+		s.detached(name, "trap 'exit 4' TERM; echo up; while :; do sleep 0.02; done", flags...)
+		eventually(t, "it is up", func() bool { _, out, _ := s.run("logs", name); return out == "up\n" })
+		s.killMonitor(name)
+		if code, _, stderr := s.run("stop", name); code != 0 || s.node.VMs() != 0 {
+			t.Errorf("%s: code %d, %d VMs, %s", name, code, s.node.VMs(), stderr)
+		}
+	}
+}
+
+// killMonitor kills the monitor of a pod.
+func (s *stand) killMonitor(name string) {
+	s.t.Helper()
+	p, err := (&node.Node{Root: s.root}).Pods().Find(name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	p.Owner.Signal(syscall.SIGKILL)
+	if !p.Owner.WaitGone(time.Minute) {
+		s.t.Fatal("the monitor does not end")
 	}
 }
 
@@ -141,12 +193,7 @@ func TestPlayedPodInTheBackground(t *testing.T) {
 	if code, _, stderr := s.run("exec", "-c", "z", "p1", "true"); code != 125 || !strings.Contains(stderr, `no container "z"`) {
 		t.Errorf("exec -c z: %d, %s", code, stderr)
 	}
-	p, err := (&node.Node{Root: s.root}).Pods().Find("p1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Owner.Signal(syscall.SIGKILL)
-	p.Owner.WaitGone(10e9)
+	s.killMonitor("p1")
 	if code, _, stderr := s.run("exec", "-c", "b", "p1", "true"); code != 0 {
 		t.Errorf("exec after its monitor was killed: %d, %s", code, stderr)
 	}
