@@ -184,7 +184,13 @@ func TestWaitForAPodThatIsNotKept(t *testing.T) {
 		_, out, stderr := s.run("wait", "p1")
 		waited <- out + stderr
 	}()
-	eventually(t, "wait asks", func() bool { return strings.Count(strings.Join(s.node.Calls(), " "), "WaitProcess") > 0 })
+	eventually(t, "wait waits", func() bool {
+		files, _ := filepath.Glob("/proc/self/fd/*")
+		return slices.ContainsFunc(files, func(fd string) bool {
+			file, _ := os.Readlink(fd)
+			return strings.HasPrefix(file, s.root) && strings.HasSuffix(file, ".exit")
+		})
+	})
 	s.run("kill", "p1")
 	if got := <-waited; got != "137\n" {
 		t.Errorf("wait: %q", got)
@@ -483,7 +489,7 @@ func TestStartRestartAttach(t *testing.T) {
 		t.Fatalf("restart: %d, %q, %s", code, stdout, stderr)
 	}
 	up(2)
-	if now, _ := n.Pods().Find("web"); now.ID != first.ID || now.ContainerID == first.ContainerID || !slices.Contains(now.Env, "A=1") {
+	if now, _ := n.Pods().Find("web"); now.ID != first.ID || now.First().ID == first.First().ID || !slices.Contains(now.First().Env, "A=1") {
 		t.Errorf("restarted as %+v", now)
 	}
 	if code, stdout, _ := s.run("start", "web"); code != 0 || stdout != "web\n" {

@@ -55,17 +55,18 @@ func inspect(p *record.Pod) (i inspected, err error) {
 	var req runRequest
 	err = json.Unmarshal(p.Request, &req)
 	i.ID, i.Name, i.Created, i.Image, i.Provider, i.AgentSocket = p.ID, p.Name, p.Created, p.Image, p.Provider, p.AgentSocket
-	if len(p.Command) > 0 {
-		i.Path, i.Args = p.Command[0], p.Command[1:]
+	first := p.First()
+	if len(first.Command) > 0 {
+		i.Path, i.Args = first.Command[0], first.Command[1:]
 	}
 	i.State.Status, i.State.Running = string(p.Status), p.Status == record.Running
 	i.State.ExitCode, i.State.Error, i.State.StartedAt, i.State.FinishedAt = p.ExitCode, p.Error, p.Started, p.Finished
 	c := &i.Config
-	c.Image, c.Hostname, c.User, c.WorkingDir, c.StopSignal = p.Image, req.Hostname, req.User, p.Cwd, p.StopSignal
-	c.Tty, c.Env, c.Cmd, c.Entrypoint, c.Labels = p.TTY, p.Env, req.Command, req.Entrypoint, p.Labels
+	c.Image, c.Hostname, c.User, c.WorkingDir, c.StopSignal = p.Image, req.Hostname, req.User, first.Cwd, first.StopSignal
+	c.Tty, c.Env, c.Cmd, c.Entrypoint, c.Labels = p.TTY, first.Env, req.Command, req.Entrypoint, p.Labels
 	h := &i.HostConfig
 	h.Memory, h.NanoCpus, h.ReadonlyRootfs, h.AutoRemove = req.MemoryBytes, req.MilliCPU*1e6, req.ReadOnly, !p.Keep
-	if h.Capabilities = p.Capabilities; h.Capabilities == nil {
+	if h.Capabilities = first.Capabilities; h.Capabilities == nil {
 		h.Capabilities = podclient.DefaultCapabilities()
 	}
 	i.Mounts = req.Mounts

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,9 +31,10 @@ import (
 
 // monitorEvent is one message of a monitor.
 type monitorEvent struct {
-	Say     string `json:"say,omitempty"`
-	Key     string `json:"key,omitempty"`
-	Update  string `json:"update,omitempty"`
+	Say    string `json:"say,omitempty"`
+	Key    string `json:"key,omitempty"`
+	Update string `json:"update,omitempty"`
+	// Started may come with an error: the containers run, and one will not be ready.
 	Started bool   `json:"started,omitempty"`
 	Error   string `json:"error,omitempty"`
 	Code    int    `json:"code,omitempty"`
@@ -118,14 +120,16 @@ func (a *App) awaitMonitor(events io.Reader, cmd *exec.Cmd, p progress, req *run
 			p.say("%s", e.Say)
 		case e.Update != "":
 			p.update(e.Key, e.Update)
-		case e.Error != "":
-			cmd.Wait()
-			p.done()
-			return exitError{e.Code, errors.New(e.Error)}
-		case e.Started:
+		case e.Started && e.Error == "":
 			p.done()
 			fmt.Fprintln(a.Stdout, req.Name)
 			return cmd.Process.Release()
+		case e.Error != "":
+			if !e.Started {
+				cmd.Wait()
+			}
+			p.done()
+			return exitError{e.Code, errors.New(e.Error)}
 		}
 	}
 }
@@ -172,15 +176,21 @@ func (a *App) monitor(ctx context.Context) error {
 	signals, stop := catchSignals()
 	defer stop()
 	code, err := a.runDetached(ctx, &req, report, nil, signals)
-	if err != nil {
-		failure := monitorEvent{Error: explain(err), Code: exitFailure}
-		var withCode exitError
-		if errors.As(err, &withCode) {
-			failure.Code = withCode.Code
-		}
-		report.send(failure)
+	if err == nil { // nobody hears this once the pod has started
+		report.send(failure(exitError{cmp.Or(code, exitFailure), errors.New("the pod was ended before it was ready")}))
+	} else {
+		report.send(failure(err))
 	}
 	return exit(code)
+}
+
+func failure(err error) monitorEvent {
+	e := monitorEvent{Error: explain(err), Code: exitFailure}
+	var withCode exitError
+	if errors.As(err, &withCode) {
+		e.Code = withCode.Code
+	}
+	return e
 }
 
 // runDetached runs a pod, or takes over one that is on record and whose monitor was killed.
@@ -199,10 +209,18 @@ func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter
 	defer log.Close()
 	r := &runner{app: a, node: n, req: req, record: running, progress: report, signals: signals}
 	r.streams = podclient.IO{Stdin: strings.NewReader(""), Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
+	r.started = func(err error) {
+		e := monitorEvent{}
+		if err != nil {
+			e = failure(err)
+		}
+		e.Started = true
+		report.send(e)
+		report.close()
+	}
 	if running != nil {
 		return r.takeOver(ctx)
 	}
-	r.started = func() { report.send(monitorEvent{Started: true}); report.close() }
 	code, err := r.run(ctx)
 	if _, kept := n.Pods().Find(req.ID); err != nil && r.record == nil && kept != nil { // it failed before there was a record
 		err = errors.Join(err, a.forget(context.WithoutCancel(ctx), n, &record.Pod{ID: req.ID}, nil))

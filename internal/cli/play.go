@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -226,17 +227,21 @@ func file(at string, data []byte) podclient.Mount {
 	return podclient.Mount{Type: podclient.MountBind, Source: path.Base(at), Destination: at, ReadOnly: true, Data: data}
 }
 
-// prefixed writes whole lines with a prefix.
+// prefixed writes whole lines with a prefix. Several may write to it.
 type prefixed struct {
 	to     io.Writer
 	prefix string
-	rest   []byte
+
+	mu   sync.Mutex
+	rest []byte
 }
 
 // longestLine is the most that is kept of a line that has no end yet.
 const longestLine = 64 << 10
 
 func (w *prefixed) Write(data []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.rest = append(w.rest, data...)
 	for len(w.rest) > 0 {
 		end := bytes.IndexByte(w.rest, '\n') + 1
@@ -250,4 +255,14 @@ func (w *prefixed) Write(data []byte) (int, error) {
 		w.rest = w.rest[len(line):]
 	}
 	return len(data), nil
+}
+
+// flush writes a last line that has no end.
+func (w *prefixed) flush() {
+	w.mu.Lock()
+	unended := len(w.rest) > 0
+	w.mu.Unlock()
+	if unended {
+		w.Write([]byte("\n"))
+	}
 }

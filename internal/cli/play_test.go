@@ -3,11 +3,14 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -128,6 +131,154 @@ func (s *stand) killMonitor(name string) {
 	}
 }
 
+// TestPlayRestartsWhileItGetsReady: a is ready when b, which fails at first, has run for the second time. Meanwhile
+// the pod runs, and the last line of b has no end.
+func TestPlayRestartsWhileItGetsReady(t *testing.T) {
+	s := newStand(t)
+	dir := t.TempDir()
+	p := s.inBackground(`  containers:
+  - {name: a, image: IMAGE, command: [sleep, "1000"], readinessProbe: {exec: {command: [test, -e, ` + dir + `/ready]}, periodSeconds: 1}}
+  - {name: b, image: IMAGE, command: [sh, -c, 'printf once; [ -e ` + dir + `/again ] && touch ` + dir + `/ready; touch ` + dir + `/again; exit 3']}
+`)
+	started := make(chan error, 1)
+	go func() { started <- s.app(nil, &buffer{}, &buffer{}).startMonitor(t.Context(), p, true) }()
+	eventually(t, "the pod runs", func() bool { _, out, _ := s.run("ps", "--format", "{{.State}}"); return out == "running\n" })
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	if _, out, stderr := s.run("logs", "p1"); !strings.HasPrefix(out, "[b] once\n[b] once\n") {
+		t.Errorf("log %q, %s", out, stderr)
+	}
+}
+
+// TestPlayThatWillNotBeReady: the container that fails for good is an error, and others run on.
+func TestPlayThatWillNotBeReady(t *testing.T) {
+	s := newStand(t)
+	p := s.inBackground(`  restartPolicy: Never
+  containers:
+  - {name: a, image: IMAGE, command: [sh, -c, "exit 3"], readinessProbe: {exec: {command: ["false"]}}}
+  - {name: b, image: IMAGE, command: [sleep, "1000"]}
+`)
+	err := s.app(nil, &buffer{}, &buffer{}).startMonitor(t.Context(), p, true)
+	var code exitError
+	if !errors.As(err, &code) || code.Code != 3 || !strings.Contains(err.Error(), "container a ended with 3 before it was ready") {
+		t.Errorf("error %v", err)
+	}
+	if code, _, stderr := s.run("exec", "-c", "b", "p1", "true"); code != 0 {
+		t.Errorf("exec in b: %d, %s", code, stderr)
+	}
+}
+
+// TestPlayThatIsStoppedBeforeItIsReady: it is no success.
+func TestPlayThatIsStoppedBeforeItIsReady(t *testing.T) {
+	s := newStand(t)
+	p := s.inBackground(`  containers:
+  - {name: a, image: IMAGE, command: [sh, -c, "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"], readinessProbe: {exec: {command: ["false"]}}}
+`)
+	started := make(chan error, 1)
+	go func() { started <- s.app(nil, &buffer{}, &buffer{}).startMonitor(t.Context(), p, true) }()
+	eventually(t, "it is up", func() bool { _, out, _ := s.run("logs", "p1"); return out == "up\n" })
+	s.run("stop", "p1")
+	if err := <-started; err == nil || !strings.Contains(err.Error(), "ended before it was ready") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestPlayStartsAgainWhenTheAgentRefuses: as when a registry is away.
+func TestPlayStartsAgainWhenTheAgentRefuses(t *testing.T) {
+	s := newStand(t)
+	file := s.manifestOf(`  restartPolicy: OnFailure
+  containers: [{name: a, image: IMAGE, command: [sh, -c, "exit 3"]}]
+`)
+	out, errs, done := &buffer{}, &buffer{}, make(chan int)
+	go func() {
+		done <- s.app(nil, out, errs).Run([]string{"--root", s.root, "--socket", s.node.Socket, "play", file})
+	}()
+	eventually(t, "it has failed", func() bool { return strings.Contains(errs.String(), "container a ended with 3") })
+	s.node.Refuse(errors.New("registry is away"))
+	eventually(t, "it could not be started again", func() bool {
+		return strings.Contains(errs.String(), "cannot be started again, which is tried once more: ")
+	})
+	s.node.Refuse(nil)
+	eventually(t, "it runs again", func() bool { return strings.Count(errs.String(), "container a ended with 3") == 2 })
+	s.run("stop", "p1")
+	if code := <-done; code != 3 && code != 143 {
+		t.Errorf("code %d, %s", code, errs.String())
+	}
+}
+
+// TestExecIsNoMoreThanItsContainer: user, environment and rights of the container itself, also those of probes after
+// the monitor was replaced.
+func TestExecIsNoMoreThanItsContainer(t *testing.T) {
+	s := newStand(t)
+	p := s.inBackground(`  containers:
+  - {name: a, image: IMAGE, command: [sleep, "1000"], env: [{name: SECRET, value: a}]}
+  - name: b
+    image: IMAGE
+    command: [sleep, "1000"]
+    workingDir: /tmp
+    securityContext: {runAsUser: 7, runAsGroup: 8, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+    livenessProbe: {exec: {command: [sh, -c, ":"]}, periodSeconds: 1}
+`)
+	if err := s.app(nil, &buffer{}, &buffer{}).startMonitor(t.Context(), p, true); err != nil {
+		t.Fatal(err)
+	}
+	s.killMonitor("p1")
+	if code, _, stderr := s.run("exec", "-c", "b", "p1", "true"); code != 0 {
+		t.Fatalf("exec: %d, %s", code, stderr)
+	}
+	seen := len(s.node.Agents()[0].Execs())
+	eventually(t, "the new monitor probes", func() bool { return len(s.node.Agents()[0].Execs()) > seen })
+	for _, e := range s.node.Agents()[0].Execs() {
+		got := e.Process
+		if got.User.UID != 7 || got.User.GID != 8 || got.Cwd != "/tmp" || !got.NoNewPrivileges || len(got.Capabilities.Effective) != 0 || slices.Contains(got.Env, "SECRET=a") {
+			t.Errorf("%v runs as %v in %s with %v, %v, %v", got.Args, got.User, got.Cwd, got.Env, got.Capabilities, got.NoNewPrivileges)
+		}
+	}
+}
+
+// TestWaitAndStopOfPodsThatRestart: the code is that of the pod's end, and stop says how long that may take.
+func TestWaitAndStopOfPodsThatRestart(t *testing.T) {
+	s := newStand(t)
+	dir := t.TempDir()
+	s.detached("p2", "echo up; trap 'sleep 0.5; exit 4' TERM; [ -e "+dir+"/go ] || { touch "+dir+"/go; exit 3; }; while :; do sleep 0.02; done", "--restart", "always", "--stop-timeout", "100ms")
+	codes := make(chan string, 2)
+	wait := func() { _, out, stderr := s.run("wait", "p2"); codes <- out + stderr }
+	attach := func() { code, _, _ := s.run("attach", "p2"); codes <- fmt.Sprintln(code) }
+	go wait()
+	go attach()
+	eventually(t, "it has been started again", func() bool { _, out, _ := s.run("logs", "p2"); return out == "up\nup\n" })
+	if len(codes) > 0 {
+		t.Errorf("%s before the end", <-codes)
+	}
+	if code, _, stderr := s.run("stop", "-t", "50", "p2"); code != 0 {
+		t.Errorf("stop: %d, %s", code, stderr)
+	}
+	for range 2 {
+		if got := <-codes; got != "4\n" {
+			t.Errorf("code %q", got)
+		}
+	}
+}
+
+// inBackground returns the request of play -d without the network, which a monitor would have for real.
+func (s *stand) inBackground(spec string) *runRequest {
+	s.t.Helper()
+	f := &runFlags{network: "none", logLimit: "1MiB", shmSize: "64MiB"}
+	f.BootTimeout, f.PullTimeout, f.Detach = 1e9, 1e9, true
+	a := s.app(nil, &buffer{}, &buffer{})
+	a.root, a.socket, a.provider = s.root, s.node.Socket, defaultProvider
+	p, err := a.readManifest(s.manifestOf(spec))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req, err := f.ofPod(a, p)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return req
+}
+
 func TestProbes(t *testing.T) {
 	var status, asked atomic.Int32
 	status.Store(200)
@@ -165,25 +316,10 @@ func TestProbes(t *testing.T) {
 
 func TestPlayedPodInTheBackground(t *testing.T) {
 	s := newStand(t)
-	file := s.manifestOf(`  containers:
+	req := s.inBackground(`  containers:
   - {name: a, image: IMAGE, command: [sh, -c, "while :; do sleep 0.05; done"]}
   - {name: b, image: IMAGE, command: [sh, -c, "while :; do sleep 0.05; done"], env: [{name: A, value: b}]}
 `)
-	req := func() *runRequest { // without the network, which a monitor would have for real
-		f := &runFlags{network: "none", logLimit: "1MiB", shmSize: "64MiB"}
-		f.BootTimeout, f.PullTimeout, f.Detach = 1e9, 1e9, true
-		a := s.app(nil, &buffer{}, &buffer{})
-		a.root, a.socket, a.provider = s.root, s.node.Socket, defaultProvider
-		p, err := a.readManifest(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req, err := f.ofPod(a, p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return req
-	}()
 	if err := s.app(nil, &buffer{}, &buffer{}).startMonitor(t.Context(), req, true); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -35,25 +36,35 @@ func (r *runner) probe(p *podContainer, c *podclient.Container) {
 		return
 	}
 	fmt.Fprintf(p.streams.Stderr, "outrigger: container %s is unwell and is ended: %v\n", p.Name, err)
-	c.Signal(ctx, syscall.SIGTERM)
+	c.Signal(ctx, stopSignal(p.recorded()))
 	poll.Sleep(ctx, r.req.StopTimeout)
 	if ctx.Err() == nil {
 		c.Signal(ctx, syscall.SIGKILL)
 	}
 }
 
-// awaitReady returns when all containers with a readinessProbe are ready.
+// awaitReady returns when all containers with a readinessProbe are ready or have done their work, whether they were
+// started again or not. The error is of one that has failed for good.
 func (r *runner) awaitReady(ctx context.Context) error {
 	for _, p := range r.containers {
 		if p.ReadinessProbe == nil {
 			continue
 		}
-		ready, cancel := context.WithCancel(ctx)
-		go func() { p.now().Ended(ready); cancel() }()
+		trying, cancel := context.WithCancel(ctx)
+		go func() {
+			select {
+			case <-p.over:
+				cancel()
+			case <-trying.Done():
+			}
+		}()
 		patient := *p.ReadinessProbe
-		patient.FailureThreshold = 1 << 30
-		r.until(ready, p, &patient, true)
+		patient.FailureThreshold = math.MaxInt32
+		err := r.until(trying, p, &patient, true)
 		cancel()
+		if err != nil && ctx.Err() == nil && p.code != 0 {
+			return exitError{p.code, fmt.Errorf("container %s ended with %d before it was ready", p.Name, p.code)}
+		}
 	}
 	return ctx.Err()
 }
@@ -105,9 +116,7 @@ func (r *runner) ask(ctx context.Context, p *podContainer, probe *corev1.Probe) 
 }
 
 func askExec(ctx context.Context, p *podContainer, command []string) error {
-	process, err := p.now().Exec(ctx, podclient.ExecSpec{
-		Args: command, Env: p.spec.Env, Cwd: p.spec.Cwd, User: p.spec.User, Capabilities: p.spec.Capabilities,
-	})
+	process, err := p.now().Exec(ctx, execIn(p.recorded(), command))
 	if err != nil {
 		return err
 	}

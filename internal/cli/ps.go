@@ -192,7 +192,7 @@ func (a *App) sandboxes(ctx context.Context, n *node.Node, records []*record.Pod
 func describePod(p *record.Pod, s *adaptor.Sandbox) listedPod {
 	l := listedPod{
 		Name: p.Name, Namespace: p.Namespace, ID: p.ID, Image: p.Image, Status: string(p.Status), Error: p.Error,
-		Created: p.Created, Command: p.Command, IPs: p.IPs, Provider: p.Provider,
+		Created: p.Created, Command: p.First().Command, IPs: p.IPs, Provider: p.Provider,
 		Labels: p.Labels, finished: p.Finished,
 	}
 	for _, m := range p.Ports {
