@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Records site/assets/demo.cast, which the landing page plays: `make build podvm
+# Records site/assets/demo.cast, which the landing page plays, and docs/pictures/demo.svg: `make build podvm
 # demo-image`, then, as root and with Debian's asciinema, site/record.sh. Pods run in
 # namespaces of their own, so nothing of the machine's network is touched.
 set -euo pipefail
@@ -23,3 +23,7 @@ unshare -mn --propagation private bash -euc '
   outrigger run oci:demo-image -- true >/dev/null
   asciinema rec --overwrite --quiet --cols 96 --rows 25 --idle-time-limit 2 --title "A pod in its own VM" --env "" \
     --command "$OUTRIGGER_SITE/site/record-session.sh" "$OUTRIGGER_SITE/site/assets/demo.cast"'
+# README shows it as a picture.
+picture=docs/pictures/demo.svg
+npx --yes svg-term-cli@2.1.1 --in site/assets/demo.cast --out "$picture" --window
+sed -i '1s/^/<!-- SPDX-License-Identifier: Apache-2.0 -->\n/' "$picture"

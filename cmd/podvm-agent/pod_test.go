@@ -138,7 +138,7 @@ func TestSubPath(t *testing.T) {
 	}
 }
 
-// TestMountOfNothing: a source that is not in the VM is no empty folder.
+// TestMountOfNothing: a source that is not in the VM is an error.
 func TestMountOfNothing(t *testing.T) {
 	p := newPod(t)
 	req := p.command("c1", "true")

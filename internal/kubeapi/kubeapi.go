@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"path"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,18 +18,34 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // Core is the path of the core group.
 const Core = "/api/v1"
 
 // Path returns the path of a collection, an object or a subresource of a group, whose own path
-// is such as [Core]. An empty namespace is all of them, or none.
+// is such as [Core]. An empty namespace is all of them, or none. Some names come from users: one
+// that would lead to another object makes a path that [Client] refuses.
 func Path(group, namespace string, parts ...string) string {
 	if namespace != "" {
-		group = path.Join(group, "namespaces", namespace)
+		parts = append([]string{"namespaces", namespace}, parts...)
 	}
-	return path.Join(append([]string{group}, parts...)...)
+	for _, part := range parts {
+		group += "/" + url.PathEscape(part)
+	}
+	return group
+}
+
+// check returns an error for a path with a part that is not a name.
+func check(at string) error {
+	for part := range strings.SplitSeq(strings.TrimPrefix(at, "/"), "/") {
+		if wrong := rest.IsValidPathSegmentName(part); part == "" || len(wrong) > 0 {
+			return fmt.Errorf("%q is not the path of an object: a part is empty or not a name", redact.Line(at))
+		}
+	}
+	return nil
 }
 
 // Client asks one API server.
@@ -60,11 +75,11 @@ func New(config *rest.Config) (*Client, error) {
 
 // Raw returns what is at a path.
 func (c *Client) Raw(ctx context.Context, at string, params map[string]string) ([]byte, error) {
-	request := c.rest.Get().AbsPath(at)
+	request := c.rest.Get()
 	for name, value := range params {
 		request = request.Param(name, value)
 	}
-	return do(ctx, request)
+	return do(ctx, request, at)
 }
 
 // Get reads an object.
@@ -81,7 +96,7 @@ func (c *Client) Create(ctx context.Context, at string, object, into any) error 
 
 // Delete begins the removal of an object.
 func (c *Client) Delete(ctx context.Context, at string) error {
-	_, err := do(ctx, c.rest.Delete().AbsPath(at))
+	_, err := do(ctx, c.rest.Delete(), at)
 	return err
 }
 
@@ -92,14 +107,20 @@ func (c *Client) DeleteIf(ctx context.Context, at string, conditions metav1.Prec
 
 // Watch returns the events of a collection, as JSON: first each object that there is, then each change.
 func (c *Client) Watch(ctx context.Context, at string) (io.ReadCloser, error) {
+	if err := check(at); err != nil {
+		return nil, err
+	}
 	return c.rest.Get().AbsPath(at).Param("watch", "true").Stream(ctx)
 }
 
 // URL returns that of a path, for protocols of their own such as that of exec.
-func (c *Client) URL(at string, query url.Values) string {
+func (c *Client) URL(at string, query url.Values) (string, error) {
+	if err := check(at); err != nil {
+		return "", err
+	}
 	u := c.rest.Get().AbsPath(at).URL()
 	u.RawQuery = query.Encode()
-	return u.String()
+	return u.String(), nil
 }
 
 // Patch sends a merge patch (RFC 7386), or of operations a JSON patch (RFC 6902).
@@ -121,14 +142,17 @@ func (c *Client) send(ctx context.Context, request *rest.Request, at string, obj
 	if err != nil {
 		return err
 	}
-	got, err := do(ctx, request.AbsPath(at).Body(body))
+	got, err := do(ctx, request.Body(body), at)
 	return decode(got, err, into)
 }
 
 // do returns the body of a reply. Only [rest.Result.Error] holds the server's message about a
 // failure; Raw alone has only the code.
-func do(ctx context.Context, request *rest.Request) ([]byte, error) {
-	result := request.Do(ctx)
+func do(ctx context.Context, request *rest.Request, at string) ([]byte, error) {
+	if err := check(at); err != nil {
+		return nil, err
+	}
+	result := request.AbsPath(at).Do(ctx)
 	if err := result.Error(); err != nil {
 		return nil, err
 	}

@@ -8,10 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -53,6 +55,28 @@ func TestWrites(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, *got); diff != "" || !made.Made {
 		t.Error(made, diff)
+	}
+}
+
+// TestNamesOfUsers: a pod's author writes the name of an image pull secret, and nobody checks it.
+func TestNamesOfUsers(t *testing.T) {
+	c, got := serve(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) })
+	for _, name := range []string{"", ".", "..", "../../victim/secrets/regcred", "a/b", "a%2Fb", "a?watch=true", "a#b", "/etc"} {
+		at := Path(Core, "ns", "secrets", name)
+		_, listErr := List[struct{}](t.Context(), c, at, nil)
+		_, watchErr := c.Watch(t.Context(), at)
+		_, urlErr := c.URL(at, nil)
+		for i, err := range []error{
+			c.Get(t.Context(), at, nil), c.Create(t.Context(), at, 1, nil), c.Delete(t.Context(), at), c.Patch(t.Context(), at, 1),
+			c.DeleteIf(t.Context(), at, metav1.Preconditions{}), listErr, watchErr, urlErr, c.Get(t.Context(), Path(Core, name+"/x", "pods"), nil),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "is not the path of an object") {
+				t.Errorf("%q, call %d: error %v", name, i, err)
+			}
+		}
+	}
+	if len(*got) > 0 {
+		t.Errorf("the server was asked: %q", *got)
 	}
 }
 

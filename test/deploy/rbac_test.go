@@ -56,7 +56,7 @@ var uses = map[string]use{
 	"cloud-api-adaptor: patch peerpods.confidential":        {rest, "func (r *REST) Patch(", "instance id and finalizer"},
 	"cloud-api-adaptor: delete peerpods.confidential":       {rest, "func (r *REST) Delete(", "when the instance is gone"},
 	"cloud-api-adaptor: claim peerpods.confidential":        {claimPolicy, `check("claim")`, "whoever has it may write PeerPods"},
-	"cloud-api-adaptor: patch peerpods/status.confidential": {rest, "name, subresource)", "PatchInto of a subresource"},
+	"cloud-api-adaptor: patch peerpods/status.confidential": {rest, "parts, subresource)", "PatchInto of a subresource"},
 	"cloud-api-adaptor: list podvmpools.confidential":       {rest, "func (r *REST) Pools(", "which fit a pod"},
 	"cloud-api-adaptor: get secrets peerpod-pools":          {"internal/peerpods/adaptor/cluster/pool.go", "claims.PoolSecret", "proves to a waiting VM that a node of this cluster asks"},
 

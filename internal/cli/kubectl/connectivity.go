@@ -23,8 +23,12 @@ import (
 	"github.com/outrigger/outrigger/internal/redact"
 )
 
-// removalTime bounds the removal of the namespace, with its VMs.
-const removalTime = 5 * time.Minute
+const (
+	// removalTime bounds the removal of the pods, with their VMs, and then that of the namespace.
+	removalTime = 5 * time.Minute
+	// probeTime bounds one check; those that wait for an answer in the pod take up to 25 s.
+	probeTime = time.Minute
+)
 
 // Outcomes of a check.
 const (
@@ -164,8 +168,6 @@ func (n *netTest) remove(ctx context.Context) error {
 		fmt.Fprintf(n.app.Stderr, "kept: kubectl delete namespace %s\n", n.namespace)
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, removalTime)
-	defer cancel()
 	// Pods first: while there are some, the namespace's controller looks again after longer and longer times.
 	var pods []string
 	for _, name := range testPods {
@@ -181,6 +183,8 @@ func (n *netTest) remove(ctx context.Context) error {
 
 // removed removes objects of one collection and waits until they are gone.
 func (n *netTest) removed(ctx context.Context, objects ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, removalTime)
+	defer cancel()
 	for _, at := range objects {
 		if err := n.c.remove(ctx, at); err != nil {
 			return err
@@ -274,12 +278,18 @@ func (n *netTest) do(ctx context.Context, p netPlan) {
 }
 
 func (n *netTest) probe(ctx context.Context, p netPlan) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTime, fmt.Errorf("no answer of the pod within %s", probeTime))
+	defer cancel()
 	if p.before != nil {
 		if err := p.before(ctx); err != nil {
 			return "", err
 		}
 	}
-	return n.app.execIn(n.c)(ctx, n.namespace, p.from, append(slices.Clone(netprobe.Command), p.probe...))
+	said, err := n.app.execIn(n.c)(ctx, n.namespace, p.from, append(slices.Clone(netprobe.Command), p.probe...))
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return said, err
 }
 
 func (n *netTest) add(check NetCheck, began time.Time) {

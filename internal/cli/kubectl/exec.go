@@ -31,7 +31,10 @@ func (a *App) execIn(c *cluster) exec {
 }
 
 func (c *cluster) exec(ctx context.Context, namespace, pod string, command []string) (string, error) {
-	at := c.URL(core(namespace, "pods", pod, "exec"), url.Values{"container": {probeContainer}, "stdout": {"true"}, "stderr": {"true"}, "command": command})
+	at, err := c.URL(core(namespace, "pods", pod, "exec"), url.Values{"container": {probeContainer}, "stdout": {"true"}, "stderr": {"true"}, "command": command})
+	if err != nil {
+		return "", err
+	}
 	executor, err := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, at)
 	if err != nil {
 		return "", fmt.Errorf("run a command in pod %s: %w", pod, err)

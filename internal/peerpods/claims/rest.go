@@ -46,8 +46,12 @@ func (r *REST) Create(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.Peer
 
 // Patch implements [API].
 func (r *REST) Patch(ctx context.Context, namespace, name, subresource string, patch []byte) (*v1alpha1.PeerPod, error) {
+	parts := []string{v1alpha1.Resource, name}
+	if subresource != "" {
+		parts = append(parts, subresource)
+	}
 	now := &v1alpha1.PeerPod{}
-	return now, r.client.PatchInto(ctx, path(namespace, v1alpha1.Resource, name, subresource), json.RawMessage(patch), now)
+	return now, r.client.PatchInto(ctx, path(namespace, parts...), json.RawMessage(patch), now)
 }
 
 // Delete implements [API].

@@ -87,7 +87,7 @@ func (m *Mutator) mutate(req admission.Request, sent *sentPod) admission.Respons
 	ops := patch(sent, before, after)
 	m.Log.Info("sized a pod", "pod", cmp.Or(req.Name, before.Name, before.GenerateName), "namespace", req.Namespace,
 		"vcpus", size.VCPUs, "memory_mib", size.MemoryMiB, "gpus", size.GPUs)
-	return admission.Patched("sized by requests and limits", ops...)
+	return admission.Patched("sized by requests and limits", ops...).WithWarnings(sent.warnings()...)
 }
 
 func badRequest(err error) admission.Response {

@@ -98,7 +98,7 @@ func (p *patcher) affinity(before, after *corev1.Affinity) {
 	}
 }
 
-// sentPod is the part of a pod that sizing reads. The rest, which is most of a
+// sentPod is the part of a pod that sizing and warnings read. The rest, which is most of a
 // pod, is neither decoded nor touched, so fields of newer API servers survive.
 type sentPod struct {
 	Metadata *struct {
@@ -114,6 +114,8 @@ type sentPod struct {
 		Overhead         json.RawMessage   `json:"overhead"`
 		NodeSelector     map[string]string `json:"nodeSelector"`
 		Affinity         *corev1.Affinity  `json:"affinity"`
+		HostNetwork      bool              `json:"hostNetwork"`
+		Volumes          []sentVolume      `json:"volumes"`
 	} `json:"spec"`
 }
 
@@ -121,6 +123,7 @@ type sentContainer struct {
 	Name          string                         `json:"name"`
 	RestartPolicy *corev1.ContainerRestartPolicy `json:"restartPolicy"`
 	Resources     sentResources                  `json:"resources"`
+	VolumeMounts  []sentMount                    `json:"volumeMounts"`
 }
 
 // sentResources is a ResourceRequirements with all it may hold.

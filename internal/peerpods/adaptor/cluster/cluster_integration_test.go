@@ -174,11 +174,3 @@ func withoutTheCRD(t *testing.T, w who) {
 	s.remove("nocrd1")
 	s.eventually("the sandbox is gone", func() bool { return len(s.service.States()) == 0 })
 }
-
-func withPullSecrets(names ...string) func(map[string]any) {
-	var list []any
-	for _, name := range names {
-		list = append(list, map[string]any{"name": name})
-	}
-	return func(object map[string]any) { object["spec"].(map[string]any)["imagePullSecrets"] = list }
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // reader is an identity that may read Secrets.
@@ -77,6 +78,7 @@ type errDenied struct{ error }
 var errFormat = errors.New("not an image pull secret")
 
 func (c *Cluster) secretProblem(rec *adaptor.Record, name string, err error) {
+	name = redact.Line(name) // any text of the pod's author
 	reason, text := reasonSecretMissing, fmt.Sprintf("image pull secret %s cannot be read: %v", name, err)
 	switch {
 	case errors.As(err, new(errDenied)):

@@ -38,6 +38,7 @@ var scenarios = map[string]func(*testing.T, who){
 	"SameFailureIsOneEvent":  scenarioSameFailure,
 	"NodeResource":           scenarioNodeResource,
 	"PullSecrets":            scenarioPullSecrets,
+	"PullSecretElsewhere":    scenarioPullSecretElsewhere,
 	"Initdata":               scenarioInitdata,
 	"EditedByHand":           scenarioEditedByHand,
 	"EditedBehindAList":      scenarioEditedBehindAList,
@@ -341,6 +342,28 @@ func scenarioPullSecrets(t *testing.T, w who) {
 			t.Errorf("event %+v", e)
 		}
 	}
+}
+
+// scenarioPullSecretElsewhere: no name leads to a Secret that the pod's namespace does not have.
+func scenarioPullSecretElsewhere(t *testing.T, w who) {
+	s := newStand(t, w, func(s *stand) { s.opts.NodeConfig = w.node })
+	s.secret("theirs", "kubernetes.io/dockerconfigjson", ".dockerconfigjson", `{"auths":{"r.example":{"auth":"eDp5"}}}`)
+	s.pod("climbs", withPullSecrets("../secrets/theirs", "../../"+namespace+"/secrets/theirs", "", "theirs?x=y"))
+	s.run("climbs1", "climbs")
+	if got := s.guestFile("climbs1", "/run/peerpod/auth.json"); got != "" {
+		t.Errorf("auth.json %s", got)
+	}
+	if e := s.event("climbs", reasonSecretMissing); !strings.Contains(e.Message, "cannot be read") {
+		t.Errorf("event %+v", e)
+	}
+}
+
+func withPullSecrets(names ...string) func(map[string]any) {
+	var list []any
+	for _, name := range names {
+		list = append(list, map[string]any{"name": name})
+	}
+	return func(object map[string]any) { object["spec"].(map[string]any)["imagePullSecrets"] = list }
 }
 
 // guestFile returns a file of the sandbox's user-data.
