@@ -118,7 +118,7 @@ func (f *fakeNetwork) attached() int {
 
 // testImage writes an OCI layout. The fake agent runs commands of this host, so
 // only its configuration matters.
-func testImage(t *testing.T) string {
+func testImage(t *testing.T, changes ...func(*v1.Config)) string {
 	t.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -138,6 +138,9 @@ func testImage(t *testing.T) string {
 	cfg = cfg.DeepCopy()
 	cfg.OS, cfg.Architecture = "linux", runtime.GOARCH
 	cfg.Config = v1.Config{Entrypoint: []string{"/bin/sh"}, Cmd: []string{"-c", "echo default"}, Env: []string{"FROM=image", "PATH=/bin:/usr/bin"}, User: "web"}
+	for _, change := range changes {
+		change(&cfg.Config)
+	}
 	if img, err = mutate.ConfigFile(img, cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -357,6 +358,22 @@ func TestCopy(t *testing.T) {
 	}
 	if code, stdout, _ := s.run("cp", "p1:"+guest+"/two", "-"); code != 0 || !strings.Contains(stdout, "two") {
 		t.Errorf("to standard output: %d", code)
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestCopyToAFullDisk: a part of an archive is no success, and the rest of it is not waited for.
+func TestCopyToAFullDisk(t *testing.T) {
+	s := newStand(t)
+	s.detached("p1", "sleep 1000")
+	errs := &buffer{}
+	code := s.app(nil, full{}, errs).Run([]string{"--root", s.root, "--socket", s.node.Socket, "cp", "p1:/etc/passwd", "-"})
+	if code != 125 || !strings.Contains(errs.String(), "no space left") {
+		t.Errorf("code %d, %s", code, errs.String())
 	}
 }
 

@@ -201,8 +201,8 @@ func TestPlayStartsAgainWhenTheAgentRefuses(t *testing.T) {
 	})
 	s.node.Refuse(nil)
 	eventually(t, "it runs again", func() bool { return strings.Count(errs.String(), "container a ended with 3") == 2 })
-	s.run("stop", "p1")
-	if code := <-done; code != 3 && code != 143 {
+	syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	if code := <-done; code != 3 {
 		t.Errorf("code %d, %s", code, errs.String())
 	}
 }
@@ -258,6 +258,28 @@ func TestWaitAndStopOfPodsThatRestart(t *testing.T) {
 		if got := <-codes; got != "4\n" {
 			t.Errorf("code %q", got)
 		}
+	}
+}
+
+// TestPlayStopsAllContainers: each by its image's signal, and all within the time that stop says.
+func TestPlayStopsAllContainers(t *testing.T) {
+	s := newStand(t)
+	s.image = "oci:" + testImage(t, func(c *v1.Config) { c.StopSignal = "SIGUSR1" })
+	p := s.inBackground(`  terminationGracePeriodSeconds: 600
+  containers:
+  - {name: a, image: IMAGE, command: [sh, -c, "trap 'echo asked; exit 5' USR1; trap '' TERM; echo up; while :; do sleep 0.02; done"]}
+  - {name: b, image: IMAGE, command: [sh, -c, "trap '' USR1; echo up; while :; do sleep 0.02; done"]}
+`)
+	p.Keep = true
+	if err := s.app(nil, &buffer{}, &buffer{}).startMonitor(t.Context(), p, true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both are up", func() bool { _, out, _ := s.run("logs", "p1"); return strings.Count(out, "up\n") == 2 })
+	if code, _, stderr := s.run("stop", "-t", "1", "p1"); code != 0 {
+		t.Errorf("stop: %d, %s", code, stderr)
+	}
+	if _, out, _ := s.run("logs", "p1"); !strings.Contains(out, "[a] asked\n") {
+		t.Errorf("log %q", out)
 	}
 }
 
