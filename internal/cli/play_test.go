@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -18,9 +19,13 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/outrigger/outrigger/internal/cli/manifest"
 	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/procid"
 )
 
 // manifestOf writes a pod whose containers have the stand's image.
@@ -92,9 +97,9 @@ func TestPlayRetriesInitContainers(t *testing.T) {
 	go func() {
 		done <- s.app(nil, out, &buffer{}).Run([]string{"--root", s.root, "--socket", s.node.Socket, "play", file})
 	}()
-	eventually(t, "it is tried again", func() bool {
+	eventually(t, "it has failed", func() bool {
 		data, _ := os.ReadFile(dir + "/count")
-		return string(data) == "x\nx\n"
+		return string(data) == "x\n"
 	})
 	if _, state, _ := s.run("ps", "--format", "{{.State}}"); state != "creating\n" {
 		t.Errorf("while it initializes the pod is %q", state)
@@ -360,6 +365,113 @@ func TestPlayedPodInTheBackground(t *testing.T) {
 	}
 	if code, _, stderr := s.run("rm", "-f", "p1"); code != 0 {
 		t.Errorf("rm -f: %d, %s", code, stderr)
+	}
+}
+
+// TestPlaySizesTheVM: for all limits, and no smaller than usual for containers without.
+func TestPlaySizesTheVM(t *testing.T) {
+	limit := func(name, cpu, memory string) string {
+		return "{name: " + name + ", image: i, resources: {limits: {cpu: " + cpu + ", memory: " + memory + "}}}"
+	}
+	for _, row := range []struct {
+		init, main    string
+		vcpus, memory int
+	}{
+		{"", limit("a", "500m", "64Mi") + ", " + limit("b", "600m", "64Mi"), 2, 128 + guestMemory},
+		{limit("i", "3", "1Gi"), limit("a", "500m", "64Mi"), 3, 1024 + guestMemory},
+		{"", limit("a", "100m", "64Mi") + ", {name: b, image: i}", 0, 0},
+		{"", limit("a", "2", "1Gi") + ", {name: b, image: i}", 2, 1024 + guestMemory},
+		{"", "{name: a, image: i, resources: {requests: {cpu: 3, memory: 2Gi}}}", 3, 2048 + guestMemory},
+	} {
+		req, err := playRequest(t, "  initContainers: ["+row.init+"]\n  containers: ["+row.main+"]\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if vcpus, memory := req.vmSize(); vcpus != row.vcpus || memory != row.memory {
+			t.Errorf("%s, %s: %d CPUs, %d MiB", row.init, row.main, vcpus, memory)
+		}
+	}
+	_, err := playRequest(t, "  initContainers: ["+limit("i", "5m", "1Gi")+"]\n  containers: ["+limit("a", "1", "512Ki")+"]\n")
+	for _, want := range []string{"spec.initContainers[0].resources.limits.cpu: 5m: want at least 10m", "spec.containers[0].resources.limits.memory: 512Ki: want at least 1Mi"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
+// TestPlayImagesByRelativePath: also those of init containers, for a monitor in another folder.
+func TestPlayImagesByRelativePath(t *testing.T) {
+	req, err := playRequest(t, "  initContainers: [{name: i, image: 'oci:a'}]\n  containers: [{name: a, image: 'oci:b'}]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for image, want := range map[string]string{req.Pod.Spec.InitContainers[0].Image: "/a", req.Pod.Spec.Containers[0].Image: "/b"} {
+		if !strings.HasPrefix(image, "oci:/") || !strings.HasSuffix(image, want) {
+			t.Errorf("image %s", image)
+		}
+	}
+}
+
+func playRequest(t *testing.T, spec string) (*runRequest, error) {
+	t.Helper()
+	a := &App{Stdin: strings.NewReader("apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: other}\nspec:\n" + spec)}
+	p, err := a.readManifest("-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &runFlags{network: "none", logLimit: "1MiB", shmSize: "64MiB"}
+	f.BootTimeout, f.PullTimeout = 1e9, 1e9
+	return f.ofPod(a, p)
+}
+
+// TestInspectOfAManifest: what docker's names stand for is of the first container; without an owner nothing runs.
+func TestInspectOfAManifest(t *testing.T) {
+	req, err := playRequest(t, `  securityContext: {runAsUser: 5}
+  containers:
+  - {name: a, image: i, command: [x], args: [z], resources: {limits: {cpu: 500m, memory: 64Mi}}, securityContext: {readOnlyRootFilesystem: true}, volumeMounts: [{name: v, mountPath: /v}]}
+  - {name: b, image: i, resources: {limits: {cpu: 500m, memory: 64Mi}}}
+  volumes: [{name: v, emptyDir: {}}]
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &record.Pod{Name: "p", Status: record.Running}
+	p.Request, _ = json.Marshal(req)
+	i, err := inspect(p)
+	if err != nil || i.State.Running || i.State.Status != "orphaned" || i.Config.User != "5" || i.Config.Cmd[0] != "z" || i.Config.Entrypoint[0] != "x" ||
+		i.HostConfig.Memory != 64<<20 || i.HostConfig.NanoCpus != 5e8 || !i.HostConfig.ReadonlyRootfs || i.Mounts[0].Destination != "/v" {
+		t.Errorf("%+v, %v", i, err)
+	}
+	p.Owner = procid.Self()
+	if i, _ := inspect(p); !i.State.Running || i.State.Status != "running" {
+		t.Errorf("with an owner: %+v", i.State)
+	}
+	if got := req.namespace(); got != "other" {
+		t.Errorf("namespace %s", got)
+	}
+}
+
+// TestProbesFollowRedirects: within the host. One to another host is a success.
+func TestProbesFollowRedirects(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/within":
+			http.Redirect(w, r, "/broken", http.StatusFound)
+		case "/away":
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+		case "/loop":
+			http.Redirect(w, r, "/loop", http.StatusFound)
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+	r := &runner{record: &record.Pod{IPs: []string{"127.0.0.1"}}}
+	for path, want := range map[string]string{"/within": "HTTP status 500", "/away": "<nil>", "/loop": "more than 10 times"} {
+		get := &corev1.HTTPGetAction{Path: path, Port: intstr.Parse(portOf(server.Listener.Addr()))}
+		if err := r.askHTTP(t.Context(), &podContainer{}, get); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
 	}
 }
 

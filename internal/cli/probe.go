@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/outrigger/outrigger/internal/cli/manifest"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -112,7 +113,7 @@ func (r *runner) ask(ctx context.Context, p *podContainer, probe *corev1.Probe) 
 	case probe.HTTPGet != nil:
 		return r.askHTTP(ctx, p, probe.HTTPGet)
 	}
-	return errors.New("a probe needs exec, httpGet or tcpSocket")
+	panic("the manifest was not checked")
 }
 
 func askExec(ctx context.Context, p *podContainer, command []string) error {
@@ -133,13 +134,18 @@ func askExec(ctx context.Context, p *podContainer, command []string) error {
 
 // address is where a port of the container, by number or name, is reached.
 func (r *runner) address(p *podContainer, port intstr.IntOrString) string {
-	number := port.IntValue()
-	for _, named := range p.Ports {
-		if port.Type == intstr.String && named.Name == port.StrVal {
-			number = int(named.ContainerPort)
-		}
+	return net.JoinHostPort(r.record.IPs[0], strconv.Itoa(manifest.Port(p.Container, port)))
+}
+
+// withinHost follows redirects as the kubelet does: one to another host is the reply, and with that a success.
+func withinHost(req *http.Request, via []*http.Request) error {
+	switch {
+	case req.URL.Hostname() != via[0].URL.Hostname():
+		return http.ErrUseLastResponse
+	case len(via) >= 10:
+		return errors.New("it redirects more than 10 times")
 	}
-	return net.JoinHostPort(r.record.IPs[0], strconv.Itoa(number))
+	return nil
 }
 
 // askHTTP asks as the kubelet does: no certificate is verified, and 200 to 399 is success.
@@ -155,7 +161,7 @@ func (r *runner) askHTTP(ctx context.Context, p *podContainer, get *corev1.HTTPG
 		}
 	}
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	resp, err := transport.RoundTrip(req)
+	resp, err := (&http.Client{Transport: transport, CheckRedirect: withinHost}).Do(req)
 	if err != nil {
 		return err
 	}

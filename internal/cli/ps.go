@@ -189,6 +189,9 @@ func (a *App) sandboxes(ctx context.Context, n *node.Node, records []*record.Pod
 	return all
 }
 
+// orphaned is the status of a pod whose owner was killed.
+const orphaned = "orphaned"
+
 func describePod(p *record.Pod, s *adaptor.Sandbox) listedPod {
 	l := listedPod{
 		Name: p.Name, Namespace: p.Namespace, ID: p.ID, Image: p.Image, Status: string(p.Status), Error: p.Error,
@@ -202,7 +205,7 @@ func describePod(p *record.Pod, s *adaptor.Sandbox) listedPod {
 	case !p.Live():
 		l.ExitCode = &p.ExitCode
 	case !p.Owner.Alive():
-		l.Status = "orphaned"
+		l.Status = orphaned
 	}
 	if s != nil {
 		l.Instance, l.VM = s.InstanceName, s.Addresses

@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/docker/go-connections/proxy"
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/cli/manifest"
@@ -111,7 +110,7 @@ type runner struct {
 	image   *registry.Image
 	record  *record.Pod
 	network node.Network
-	ports   []proxy.Proxy
+	ports   []forwarder
 	client  *podclient.Client
 	pod     *podclient.Pod
 	// containers are those that are to run, without init containers.
