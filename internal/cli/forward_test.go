@@ -51,7 +51,7 @@ func TestForwardingGoesOnAfterAFailedAccept(t *testing.T) {
 	}
 	front := &tired{Listener: l}
 	front.failures.Store(2)
-	f := forwardTCP(front, pod.Addr().String())
+	f := forwardTCP(front, pod.Addr().(*net.TCPAddr))
 	c, err := net.Dial("tcp", f.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -75,20 +75,25 @@ func TestForwardingOfManySenders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := forwardUDP(front, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}).(*udpForwarder)
+	f := newUDPForwarder(front, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9})
 	defer f.Close()
-	sender := func(n int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(n))
+	socket := func(n int) *net.UDPConn {
+		t.Helper()
+		conn, err := f.socket(netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
 	}
-	first := f.session(sender(1))
-	for n := 2; n <= maxSessions; n++ {
-		f.session(sender(n))
+	first, second := socket(1), socket(2)
+	for n := 3; n <= maxSenders; n++ {
+		socket(n)
 	}
-	f.session(sender(1)) // 2 is the oldest now
-	f.session(sender(maxSessions + 1))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.sessions) != maxSessions || f.sessions[sender(2)] != nil || f.sessions[sender(1)] == nil || f.sessions[sender(1)].conn != first {
-		t.Errorf("%d senders, of which the first is %v and the second %v", len(f.sessions), f.sessions[sender(1)], f.sessions[sender(2)])
+	if socket(1) != first { // 2 is the oldest now
+		t.Error("a sender has another socket")
+	}
+	socket(maxSenders + 1)
+	if _, err := second.Write(nil); !errors.Is(err, net.ErrClosed) || socket(1) != first || f.senders.Len() != maxSenders {
+		t.Errorf("%d senders; of the oldest: %v", f.senders.Len(), err)
 	}
 }

@@ -91,7 +91,7 @@ func forward(proto string, host net.IP, port int, pod net.IP, podPort int) (forw
 	if err != nil {
 		return nil, err
 	}
-	return forwardTCP(l, net.JoinHostPort(pod.String(), strconv.Itoa(podPort))), nil
+	return forwardTCP(l, &net.TCPAddr{IP: pod, Port: podPort}), nil
 }
 
 // user names the pod that has a port of this host.
