@@ -218,12 +218,12 @@ func (r *runner) tend(ctx, stopping context.Context, p *podContainer, policy res
 		case errors.Is(failed, podclient.ErrAgentLost):
 			return 0, failed
 		default:
-			r.say(p, "cannot be started again, which is tried once more", failed)
+			r.say(p, "cannot be started again, which is tried again", failed)
 		}
 	}
 }
 
-// say tells the user of a container what it cannot be told of itself.
+// say writes what went wrong with a container to its output.
 func (r *runner) say(p *podContainer, what string, err error) {
 	if err != nil {
 		fmt.Fprintf(p.streams.Stderr, "outrigger: container %s %s: %s\n", p.Name, what, redact.Line(withoutProtocol(err.Error())))
@@ -314,15 +314,20 @@ func (r *runner) grace() (time.Duration, bool) {
 	return grace, true
 }
 
-// signalAll signals all containers. SIGTERM becomes their own signal to stop, but for that which a user sends to a
-// run in the foreground.
+// signalAll signals all containers. SIGTERM becomes their own signal to stop, except when a user sends it to a run in
+// the foreground; `outrigger stop` sends that to their first process.
 func (r *runner) signalAll(ctx context.Context, sig syscall.Signal) error {
-	own := sig == syscall.SIGTERM && (r.req.Pod != nil || r.req.Detach || r.asked.Load())
+	asked := r.asked.Load()
+	own := sig == syscall.SIGTERM && (r.req.Pod != nil || r.req.Detach || asked)
 	for _, p := range r.containers {
+		send := p.now().Signal
 		if own {
 			sig = stopSignal(p.recorded())
 		}
-		go p.now().Signal(ctx, sig)
+		if own && asked {
+			send = p.now().Process.Signal
+		}
+		go send(ctx, sig)
 	}
 	return nil
 }

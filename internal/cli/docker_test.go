@@ -366,7 +366,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// TestCopyToAFullDisk: a part of an archive is no success, and the rest of it is not waited for.
+// TestCopyToAFullDisk: a part of an archive is not a success, and the rest of it is not waited for.
 func TestCopyToAFullDisk(t *testing.T) {
 	s := newStand(t)
 	s.detached("p1", "sleep 1000")

@@ -174,7 +174,7 @@ func TestPlayThatWillNotBeReady(t *testing.T) {
 	}
 }
 
-// TestPlayThatIsStoppedBeforeItIsReady: it is no success.
+// TestPlayThatIsStoppedBeforeItIsReady: it is not a success.
 func TestPlayThatIsStoppedBeforeItIsReady(t *testing.T) {
 	s := newStand(t)
 	p := s.inBackground(`  containers:
@@ -202,7 +202,7 @@ func TestPlayStartsAgainWhenTheAgentRefuses(t *testing.T) {
 	eventually(t, "it has failed", func() bool { return strings.Contains(errs.String(), "container a ended with 3") })
 	s.node.Refuse(errors.New("registry is away"))
 	eventually(t, "it could not be started again", func() bool {
-		return strings.Contains(errs.String(), "cannot be started again, which is tried once more: ")
+		return strings.Contains(errs.String(), "cannot be started again, which is tried again: ")
 	})
 	s.node.Refuse(nil)
 	eventually(t, "it runs again", func() bool { return strings.Count(errs.String(), "container a ended with 3") == 2 })

@@ -142,7 +142,7 @@ func checkProbe(c corev1.Container, probe *corev1.Probe, once bool) error {
 
 func checkPort(c corev1.Container, port intstr.IntOrString) error {
 	if number := Port(c, port); number < 1 || number > 65535 {
-		return fmt.Errorf(".port: %s is no port of the container", port.String())
+		return fmt.Errorf(".port: %s is not a port of the container", port.String())
 	}
 	return nil
 }
