@@ -7,9 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,28 +35,22 @@ type podContainer struct {
 	corev1.Container
 	image   *registry.Image // nil until it is needed
 	streams podclient.IO
+	flush   func() // writes last lines that have no end
 
-	mu      sync.Mutex
-	current *podclient.Container
-	kept    record.Container
+	running atomic.Pointer[runningContainer]
 
 	// over is closed when it is not started again; code is its last exit code then.
 	over chan struct{}
 	code int
 }
 
-func (p *podContainer) now() *podclient.Container {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.current
+// runningContainer is the newest, with what goes on record of it.
+type runningContainer struct {
+	*podclient.Container
+	kept record.Container
 }
 
-// recorded is what the container that runs now is.
-func (p *podContainer) recorded() record.Container {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.kept
-}
+func (p *podContainer) now() *runningContainer { return p.running.Load() }
 
 // podSpec is that of the manifest. A run is a pod of one container, of which the request says all but name and image.
 func (r *runner) podSpec() corev1.PodSpec {
@@ -69,10 +62,12 @@ func (r *runner) podSpec() corev1.PodSpec {
 
 // newContainer gives a container its streams: lines with its name, if there are several.
 func (r *runner) newContainer(c corev1.Container) *podContainer {
-	p := &podContainer{Container: c, streams: r.streams, over: make(chan struct{})}
+	p := &podContainer{Container: c, streams: r.streams, over: make(chan struct{}), flush: func() {}}
 	if spec := r.podSpec(); len(spec.Containers)+len(spec.InitContainers) > 1 {
-		p.streams.Stdout = &prefixed{to: r.streams.Stdout, prefix: "[" + c.Name + "] "}
-		p.streams.Stderr = &prefixed{to: r.streams.Stderr, prefix: "[" + c.Name + "] "}
+		out := &prefixed{to: r.streams.Stdout, prefix: "[" + c.Name + "] "}
+		errs := &prefixed{to: r.streams.Stderr, prefix: out.prefix}
+		p.streams.Stdout, p.streams.Stderr = out, errs
+		p.flush = func() { out.flush(); errs.flush() }
 	}
 	if r.image != nil && r.image.Name == c.Image {
 		p.image = r.image
@@ -173,9 +168,7 @@ func (r *runner) kept(p *podContainer, spec podclient.ContainerSpec) record.Cont
 // began watches over a container that runs. The output of a run waits for the user's terminal.
 func (r *runner) began(p *podContainer, c *podclient.Container, kept record.Container) {
 	kept.ID = c.ID()
-	p.mu.Lock()
-	p.current, p.kept = c, kept
-	p.mu.Unlock()
+	p.running.Store(&runningContainer{c, kept})
 	if r.req.Pod != nil {
 		c.Stream(p.streams)
 	}
@@ -235,11 +228,7 @@ func (r *runner) attend(ctx context.Context, p *podContainer) (int, error) {
 	c := p.now()
 	c.Stream(p.streams)
 	code, err := await(ctx, c.Process, c.Signal)
-	for _, w := range []io.Writer{p.streams.Stdout, p.streams.Stderr} {
-		if lines, ok := w.(*prefixed); ok {
-			lines.flush()
-		}
-	}
+	p.flush()
 	if c.OOMKilled() && r.req.Pod == nil {
 		r.progress.say("the container ran out of memory; give it more with --memory")
 	}
@@ -322,7 +311,7 @@ func (r *runner) signalAll(ctx context.Context, sig syscall.Signal) error {
 	for _, p := range r.containers {
 		send := p.now().Signal
 		if own {
-			sig = stopSignal(p.recorded())
+			sig = stopSignal(p.now().kept)
 		}
 		if own && asked {
 			send = p.now().Process.Signal
@@ -350,7 +339,7 @@ func (r *runner) note() error {
 	defer r.noting.Unlock()
 	r.record.Containers = nil
 	for _, p := range r.containers {
-		r.record.Containers = append(r.record.Containers, p.recorded())
+		r.record.Containers = append(r.record.Containers, p.now().kept)
 	}
 	r.record.Steps, r.record.Status, r.record.Started = r.allSteps(), record.Running, time.Now().UTC()
 	return r.node.Pods().Save(r.record)

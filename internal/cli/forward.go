@@ -60,15 +60,11 @@ type udpForwarder struct {
 }
 
 // forwardUDP takes over a socket.
-func forwardUDP(front *net.UDPConn, pod *net.UDPAddr) forwarder {
-	f := newUDPForwarder(front, pod)
+func forwardUDP(front *net.UDPConn, pod *net.UDPAddr) *udpForwarder {
+	closeIt := func(_ lru.Key, conn any) { conn.(*net.UDPConn).Close() }
+	f := &udpForwarder{front, pod, lru.NewWithEvictionFunc(maxSenders, closeIt)}
 	go f.run()
 	return f
-}
-
-func newUDPForwarder(front *net.UDPConn, pod *net.UDPAddr) *udpForwarder {
-	closeIt := func(_ lru.Key, conn any) { conn.(*net.UDPConn).Close() }
-	return &udpForwarder{front, pod, lru.NewWithEvictionFunc(maxSenders, closeIt)}
 }
 
 func (f *udpForwarder) Addr() net.Addr { return f.LocalAddr() }

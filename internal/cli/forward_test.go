@@ -75,7 +75,7 @@ func TestForwardingOfManySenders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newUDPForwarder(front, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9})
+	f := forwardUDP(front, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9})
 	defer f.Close()
 	socket := func(n int) *net.UDPConn {
 		t.Helper()

@@ -177,20 +177,19 @@ func (a *App) monitor(ctx context.Context) error {
 	defer stop()
 	code, err := a.runDetached(ctx, &req, report, nil, signals)
 	if err == nil { // nobody hears this once the pod has started
-		report.send(failure(exitError{cmp.Or(code, exitFailure), errors.New("the pod was ended before it was ready")}))
-	} else {
-		report.send(failure(err))
+		err = exitError{cmp.Or(code, exitFailure), errors.New("the pod was ended before it was ready")}
 	}
+	report.failed(err, false)
 	return exit(code)
 }
 
-func failure(err error) monitorEvent {
-	e := monitorEvent{Error: explain(err), Code: exitFailure}
+func (r *reporter) failed(err error, started bool) {
+	e := monitorEvent{Error: explain(err), Code: exitFailure, Started: started}
 	var withCode exitError
 	if errors.As(err, &withCode) {
 		e.Code = withCode.Code
 	}
-	return e
+	r.send(e)
 }
 
 // runDetached runs a pod, or takes over one that is on record and whose monitor was killed.
@@ -210,12 +209,10 @@ func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter
 	r := &runner{app: a, node: n, req: req, record: running, progress: report, signals: signals}
 	r.streams = podclient.IO{Stdin: strings.NewReader(""), Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
 	r.started = func(err error) {
-		e := monitorEvent{}
 		if err != nil {
-			e = failure(err)
+			report.failed(err, true)
 		}
-		e.Started = true
-		report.send(e)
+		report.send(monitorEvent{Started: true}) // which nobody hears after an error
 		report.close()
 	}
 	if running != nil {

@@ -37,7 +37,7 @@ func (r *runner) probe(p *podContainer, c *podclient.Container) {
 		return
 	}
 	fmt.Fprintf(p.streams.Stderr, "outrigger: container %s is unwell and is ended: %v\n", p.Name, err)
-	c.Signal(ctx, stopSignal(p.recorded()))
+	c.Signal(ctx, stopSignal(p.now().kept))
 	poll.Sleep(ctx, r.req.StopTimeout)
 	if ctx.Err() == nil {
 		c.Signal(ctx, syscall.SIGKILL)
@@ -117,7 +117,7 @@ func (r *runner) ask(ctx context.Context, p *podContainer, probe *corev1.Probe) 
 }
 
 func askExec(ctx context.Context, p *podContainer, command []string) error {
-	process, err := p.now().Exec(ctx, execIn(p.recorded(), command))
+	process, err := p.now().Exec(ctx, execIn(p.now().kept, command))
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (p *Pod) check() error {
 			errs = append(errs, wrap(at, err))
 		}
 	}
-	return errors.Join(append(errs, p.checkVolumes(), p.checkInit(), p.checkProbes())...)
+	return errors.Join(append(errs, p.checkVolumes(), p.checkProbes())...)
 }
 
 func wrap(at string, err error) error {
@@ -70,26 +70,10 @@ func (p *Pod) checkVolumes() error {
 		}
 		mounts := 0
 		for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-			for _, m := range c.VolumeMounts {
-				if m.Name == v.Name {
-					mounts++
-				}
-			}
+			mounts += len(slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool { return m.Name != v.Name }))
 		}
 		if mounts > 1 {
 			errs = append(errs, fmt.Errorf("%shostPath: volume %q is mounted %d times, and each would be a copy of its own", at, v.Name, mounts))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (p *Pod) checkInit() error {
-	var errs []error
-	for i, c := range p.Spec.InitContainers {
-		for j, port := range c.Ports {
-			if port.HostPort > 0 {
-				errs = append(errs, fmt.Errorf("spec.initContainers[%d].ports[%d].hostPort: ports of init containers are not passed on", i, j))
-			}
 		}
 	}
 	return errors.Join(errs...)
@@ -122,19 +106,14 @@ func checkProbe(c corev1.Container, probe *corev1.Probe, once bool) error {
 	if once && probe.SuccessThreshold > 1 {
 		errs = append(errs, errors.New(".successThreshold: want 1"))
 	}
-	handlers := 0
-	if probe.Exec != nil && len(probe.Exec.Command) > 0 {
-		handlers++
-	}
 	if probe.HTTPGet != nil {
-		handlers++
 		errs = append(errs, wrap(".httpGet", checkPort(c, probe.HTTPGet.Port)))
 	}
 	if probe.TCPSocket != nil {
-		handlers++
 		errs = append(errs, wrap(".tcpSocket", checkPort(c, probe.TCPSocket.Port)))
 	}
-	if handlers != 1 {
+	one := []bool{probe.Exec != nil && len(probe.Exec.Command) > 0, probe.HTTPGet != nil, probe.TCPSocket != nil}
+	if len(slices.DeleteFunc(one, func(is bool) bool { return !is })) != 1 {
 		errs = append(errs, errors.New(": want one of exec.command, httpGet and tcpSocket"))
 	}
 	return errors.Join(errs...)

@@ -43,11 +43,12 @@ var supported = slices.Concat(strings.Fields(`apiVersion kind metadata.name meta
 func container(prefix string) (all []string) {
 	fields := strings.Fields(`name image imagePullPolicy command args workingDir env.name env.value env.valueFrom.configMapKeyRef.*
 		env.valueFrom.secretKeyRef.* env.valueFrom.fieldRef.fieldPath envFrom.prefix envFrom.configMapRef.* envFrom.secretRef.*
-		ports.name ports.containerPort ports.hostPort ports.hostIP ports.protocol resources.limits.cpu resources.limits.memory
+		ports.name ports.containerPort ports.protocol resources.limits.cpu resources.limits.memory
 		resources.requests.cpu resources.requests.memory volumeMounts.name volumeMounts.mountPath volumeMounts.readOnly volumeMounts.subPath
 		securityContext.runAsUser securityContext.runAsGroup securityContext.runAsNonRoot securityContext.readOnlyRootFilesystem
 		securityContext.allowPrivilegeEscalation securityContext.capabilities.add securityContext.capabilities.drop`)
-	if prefix == "spec.containers." { // an init container ends by itself
+	if prefix == "spec.containers." { // an init container ends by itself, and its ports are not passed on
+		fields = append(fields, "ports.hostPort", "ports.hostIP")
 		for _, probe := range []string{"livenessProbe.", "readinessProbe.", "startupProbe."} {
 			for _, field := range strings.Fields(`exec.command httpGet.path httpGet.port httpGet.scheme httpGet.httpHeaders.* tcpSocket.port
 				initialDelaySeconds periodSeconds timeoutSeconds failureThreshold successThreshold`) {

@@ -129,7 +129,6 @@ func (s Store) LogPath(id string) string { return filepath.Join(s.Dir, id+".log"
 func (s Store) path(id string) string { return filepath.Join(s.Dir, id+".json") }
 
 func (s Store) exitPath(id string) string { return filepath.Join(s.Dir, id+".exit") }
-
 func (s Store) stopPath(id string) string { return filepath.Join(s.Dir, id+".stop") }
 
 // Create writes the record of a pod that begins, and then a new file for its exit code: no file may be left without
