@@ -90,16 +90,16 @@ func TestPlayRetriesInitContainers(t *testing.T) {
 	s := newStand(t)
 	dir := t.TempDir()
 	file := s.manifestOf(`  restartPolicy: OnFailure
-  initContainers: [{name: i, image: IMAGE, command: [sh, -c, 'echo x >>` + dir + `/count; [ -e ` + dir + `/go ]']}]
+  initContainers: [{name: i, image: IMAGE, command: [sh, -c, 'echo x >>` + dir + `/count; [ $(wc -l <` + dir + `/count) = 2 ] || exit 3; while [ ! -e ` + dir + `/go ]; do sleep 0.02; done']}]
   containers: [{name: a, image: IMAGE, command: [echo, there]}]
 `)
 	done, out := make(chan int), &buffer{}
 	go func() {
 		done <- s.app(nil, out, &buffer{}).Run([]string{"--root", s.root, "--socket", s.node.Socket, "play", file})
 	}()
-	eventually(t, "it has failed", func() bool {
+	eventually(t, "it is tried again", func() bool {
 		data, _ := os.ReadFile(dir + "/count")
-		return string(data) == "x\n"
+		return string(data) == "x\nx\n"
 	})
 	if _, state, _ := s.run("ps", "--format", "{{.State}}"); state != "creating\n" {
 		t.Errorf("while it initializes the pod is %q", state)
