@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -61,9 +62,12 @@ type App struct {
 	OpenNetwork func(*node.Node) (node.Network, error)
 
 	root     string
+	images   string
 	socket   string
 	provider string
 	adaptor  []string
+	// configured are the flags of the command that have their value from the configuration file.
+	configured []setting
 }
 
 // Main runs outrigger and returns its exit code.
@@ -96,7 +100,7 @@ func (a *App) report(err error) int {
 			return code
 		}
 	}
-	fmt.Fprintf(a.Stderr, "outrigger: %s\n", explain(err))
+	fmt.Fprintf(a.Stderr, "outrigger: %s\n", a.blame(explain(err)))
 	return code
 }
 
@@ -112,20 +116,23 @@ the first pod and removes everything with the last.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.root, "root", defaultRoot(), "folder for state and sockets (env OUTRIGGER_ROOT)")
-	flags.StringVar(&a.socket, "socket", os.Getenv("REMOTE_HYPERVISOR_ENDPOINT"), "hypervisor socket of a running cloud-api-adaptor; without it one is started (env REMOTE_HYPERVISOR_ENDPOINT)")
+	flags.StringVar(&a.root, "root", defaultRoot(), "folder for state and sockets")
+	fromEnvironment(flags, "root", "OUTRIGGER_ROOT")
+	flags.StringVar(&a.images, "image-cache", "", "folder of the images that outrigger pull keeps; default: /var/cache/outrigger/images for root, else outrigger/images in the user's cache, ~/.cache")
+	fromEnvironment(flags, "image-cache", "OUTRIGGER_IMAGE_CACHE")
+	flags.StringVar(&a.socket, "socket", "", "hypervisor socket of a running cloud-api-adaptor; without it one is started")
+	fromEnvironment(flags, "socket", "REMOTE_HYPERVISOR_ENDPOINT")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
 	root.SetFlagErrorFunc(wrongFlag)
 	root.SetVersionTemplate("outrigger {{.Version}}\n")
 	root.AddCommand(a.playCommand(), a.startCommand(), a.restartCommand(), a.attachCommand(), a.stopCommand(), a.killCommand(), a.waitCommand(), a.inspectCommand(), a.topCommand(), a.portCommand(), a.cpCommand())
 	root.AddCommand(a.runCommand(), a.psCommand(), a.execCommand(), a.logsCommand(), a.consoleCommand(), a.statsCommand(),
 		a.timelineCommand(), a.rmCommand(), a.poolCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
+	root.AddCommand(a.pullCommand(), a.imagesCommand(), a.rmiCommand(), a.configCommand())
 	return root
 }
 
 func defaultRoot() string {
-	if dir := os.Getenv("OUTRIGGER_ROOT"); dir != "" {
-		return dir
-	}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && os.Geteuid() != 0 {
 		return filepath.Join(dir, "outrigger")
 	}
@@ -164,6 +171,16 @@ func withoutProtocol(text string) string {
 	return strings.ReplaceAll(rpcWords.ReplaceAllString(text, ""), "context deadline exceeded", "the time for it was over")
 }
 
+// troubleshooting has more on the errors that contain one of onPage. The site has no public address yet, so it is a
+// path in the repository.
+const troubleshooting = "docs/troubleshooting.md#outrigger-run-on-one-machine"
+
+var onPage = []string{
+	"no pod VM image", "is neither beside outrigger nor in PATH", "modprobe tun", "exists that is not ours", "choose another subnet", "VM of pod ",
+	"the pod VM runs", "the registry refused the credentials", "plain HTTP only to registries", "does not trust the registry's certificate",
+	"pods of provider ", "an adaptor with arguments ", "it was not pulled to this host", "is damaged; remove the image",
+}
+
 // explain adds advice to errors that users see.
 func explain(err error) string {
 	text := withoutProtocol(err.Error())
@@ -171,7 +188,11 @@ func explain(err error) string {
 	case errors.Is(err, syscall.EACCES) && os.Geteuid() != 0, errors.Is(err, syscall.EPERM) && os.Geteuid() != 0:
 		text += "\noutrigger needs root for VMs, interfaces and namespaces: run it with sudo, or name an adaptor that you may use with --socket"
 	case errors.Is(err, syscall.ENOSPC):
-		text += "\nmake room on that disk, or give --root a folder on another one"
+		text += "\nmake room on that disk, or name a folder on another one with --root, for images with --image-cache"
+	}
+	on := slices.ContainsFunc(onPage, func(part string) bool { return strings.Contains(text, part) })
+	if on && !strings.HasSuffix(text, troubleshooting) { // a monitor's has it already
+		text += "\nmore: " + troubleshooting
 	}
 	return text
 }

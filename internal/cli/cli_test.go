@@ -41,6 +41,7 @@ func TestMain(m *testing.M) {
 		os.Exit(Main())
 	}
 	os.Setenv("DOCKER_CONFIG", "/nonexistent")
+	os.Setenv("OUTRIGGER_CONFIG", "/dev/null")
 	os.Unsetenv("REMOTE_HYPERVISOR_ENDPOINT")
 	os.Exit(m.Run())
 }
@@ -50,6 +51,7 @@ type stand struct {
 	t     *testing.T
 	node  *fakeagent.Node
 	root  string
+	cache string
 	image string
 	net   *fakeNetwork
 }
@@ -64,7 +66,7 @@ func newStand(t *testing.T) *stand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stand{t: t, node: n, root: filepath.Join(dir, "r"), image: "oci:" + testImage(t), net: &fakeNetwork{address: "192.0.2.7/24"}}
+	s := &stand{t: t, node: n, root: filepath.Join(dir, "r"), cache: filepath.Join(dir, "images"), image: "oci:" + testImage(t), net: &fakeNetwork{address: "192.0.2.7/24"}}
 	t.Cleanup(func() {
 		if code, _, stderr := s.run("rm", "--all"); code != 0 {
 			t.Errorf("rm --all: %d: %s", code, stderr)
@@ -167,7 +169,7 @@ func (s *stand) run(args ...string) (code int, stdout, stderr string) {
 func (s *stand) runIn(stdin string, args ...string) (code int, stdout, stderr string) {
 	s.t.Helper()
 	var out, errs buffer
-	args = append([]string{"--root", s.root, "--socket", s.node.Socket}, args...)
+	args = append([]string{"--root", s.root, "--image-cache", s.cache, "--socket", s.node.Socket}, args...)
 	code = s.app(strings.NewReader(stdin), &out, &errs).Run(args)
 	return code, out.String(), errs.String()
 }
@@ -214,6 +216,34 @@ func TestRunReturnsOutputAndExitCode(t *testing.T) {
 	}
 	if code, stdout, _ := s.run("run", "-q", s.image); code != 0 || stdout != "default\n" {
 		t.Errorf("the image's own command: code %d, stdout %q", code, stdout)
+	}
+}
+
+// TestErrorsNameThePage: each error that does is on it, in the section of the anchor.
+func TestErrorsNameThePage(t *testing.T) {
+	path, anchor, _ := strings.Cut(troubleshooting, "#")
+	data, err := os.ReadFile("../../" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := ""
+	for text := range strings.SplitSeq(string(data), "\n## ") {
+		heading, _, _ := strings.Cut(text, "\n")
+		if strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(heading, "`", "")), " ", "-") == anchor {
+			section = text
+		}
+	}
+	for _, part := range onPage {
+		if !strings.Contains(section, part) {
+			t.Errorf("%s has no section %s with %q", path, anchor, part)
+		}
+		once := explain(errors.New("x: " + part + "y"))
+		if !strings.HasSuffix(once, "\nmore: "+troubleshooting) || explain(errors.New(once)) != once {
+			t.Errorf("%q, and again %q", once, explain(errors.New(once)))
+		}
+	}
+	if text := explain(errors.New("another")); text != "another" {
+		t.Error(text)
 	}
 }
 
@@ -606,7 +636,7 @@ func TestErrorsHaveNoWordsOfProtocols(t *testing.T) {
 	refused := status.Error(codes.InvalidArgument, "start sandbox x: no such image")
 	late := status.FromContextError(context.DeadlineExceeded).Err()
 	for want, err := range map[string]error{
-		"VM of pod p: StartVM: start sandbox x: no such image":                   fmt.Errorf("VM of pod p: StartVM: %w", refused),
+		"VM: StartVM: start sandbox x: no such image":                            fmt.Errorf("VM: StartVM: %w", refused),
 		"StartVM: the time for it was over":                                      fmt.Errorf("StartVM: %w", late),
 		"pull: start sandbox x: no such image\nand the time for it was over":     fmt.Errorf("pull: %w\nand %w", refused, late),
 		"VM: the VM was not ready within the 5s; the VM's console ends with:\n0": status.Error(codes.DeadlineExceeded, "VM: the VM was not ready within the 5s; the VM's console ends with:\n0"),

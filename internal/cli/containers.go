@@ -69,7 +69,7 @@ func (r *runner) newContainer(c corev1.Container) *podContainer {
 		p.streams.Stdout, p.streams.Stderr = out, errs
 		p.flush = func() { out.flush(); errs.flush() }
 	}
-	if r.image != nil && r.image.Name == c.Image {
+	if r.image != nil && r.image.Name == c.Image && r.podSpec().Containers[0].ImagePullPolicy == c.ImagePullPolicy {
 		p.image = r.image
 	}
 	return p
@@ -124,7 +124,7 @@ func (r *runner) launch(ctx context.Context, p *podContainer) (err error) {
 		}
 	}
 	if p.image == nil {
-		if p.image, err = registry.Open(ctx, p.Image, registry.Options{Platform: r.req.Platform}); err != nil {
+		if p.image, err = r.openImage(ctx, p.Container); err != nil {
 			return err
 		}
 	}

@@ -461,6 +461,14 @@ func TestWhatIsNotHereIsSaid(t *testing.T) {
 		"run --net=host IMAGE":           "did you mean --network?",
 		"run --device /dev/fuse IMAGE":   "--device: ",
 		"run --pid host IMAGE":           "--pid: ",
+		"run --gpus=1 IMAGE":             "by its instance type: --annotation io.katacontainers.config.hypervisor.machine_type=TYPE",
+		"run --ipc host IMAGE":           "--ipc: ",
+		"run --security-opt x IMAGE":     "--read-only, --cap-drop and --user",
+		"run --health-cmd x IMAGE":       "a livenessProbe in a manifest",
+		"run --log-driver none IMAGE":    "see --log-limit",
+		"run --add-host a:1.2.3.4 IMAGE": "give addresses with --env",
+		"run --init IMAGE":               "have the image reap children",
+		"run --pull newer IMAGE":         `--pull "newer": want missing, always or never`,
 		"run --ulimit nofile=1 IMAGE":    "--ulimit: the pod's agent takes no other limits",
 		"run --entrypont x IMAGE":        "did you mean --entrypoint?",
 		"run --pubish 80 IMAGE":          "did you mean --publish?",
@@ -475,8 +483,10 @@ func TestWhatIsNotHereIsSaid(t *testing.T) {
 		"run --label =x IMAGE":           "--label",
 		"logs --folow p":                 "did you mean --follow?",
 		"kill -s BOOM p":                 `signal "BOOM"`,
-		"pull IMAGE":                     "no image is kept on this host",
+		"load x.tar":                     "instead there is: run docker-archive:FILE",
 		"build .":                        "docker build, docker save",
+		"image ls":                       "instead there is: images",
+		"image improt x":                 "did you mean import?",
 		"psa":                            "did you mean play or ps?",
 		"create IMAGE":                   "instead there is: run --detach",
 		"cp a b":                         "one of the two is POD:PATH",
@@ -488,6 +498,30 @@ func TestWhatIsNotHereIsSaid(t *testing.T) {
 	}
 	if code, stdout, _ := s.run("--version"); code != 0 || !strings.HasPrefix(stdout, "outrigger ") {
 		t.Errorf("--version: %d, %q", code, stdout)
+	}
+}
+
+// TestEveryFlagOfDockerRun is here, or is refused by a sentence that is about it. The list is that of Docker's CLI 29.
+func TestEveryFlagOfDockerRun(t *testing.T) {
+	flags := (&App{}).runCommand().Flags()
+	for _, name := range strings.Fields(`add-host annotation attach blkio-weight blkio-weight-device cap-add cap-drop cgroup-parent cgroupns cidfile cpu-count
+		cpu-percent cpu-period cpu-quota cpu-rt-period cpu-rt-runtime cpu-shares cpus cpuset-cpus cpuset-mems detach detach-keys device
+		device-cgroup-rule device-read-bps device-read-iops device-write-bps device-write-iops disable-content-trust dns dns-option dns-search
+		domainname entrypoint env env-file expose gpus group-add health-cmd health-interval health-retries health-start-interval
+		health-start-period health-timeout hostname init interactive io-maxbandwidth io-maxiops ip ip6 ipc isolation kernel-memory label
+		label-file link link-local-ip log-driver log-opt mac-address memory memory-reservation memory-swap memory-swappiness mount name network
+		network-alias no-healthcheck oom-kill-disable oom-score-adj pid pids-limit platform privileged publish publish-all pull quiet read-only
+		restart rm runtime security-opt shm-size sig-proxy stop-signal stop-timeout storage-opt sysctl tmpfs tty ulimit use-api-socket user
+		userns uts volume volume-driver volumes-from workdir`) {
+		if flags.Lookup(name) != nil {
+			continue
+		}
+		errs := &buffer{}
+		code := (&App{Stdout: io.Discard, Stderr: errs}).Run([]string{"run", "--" + name, "x", "IMAGE"})
+		ours := strings.Contains(errs.String(), "did you mean "+otherName[name]+"?")
+		if code != 125 || otherName[name] == "" && !strings.HasPrefix(errs.String(), "outrigger: --"+name+": ") || otherName[name] != "" && !ours {
+			t.Errorf("--%s: code %d: %s", name, code, errs)
+		}
 	}
 }
 

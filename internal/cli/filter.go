@@ -4,6 +4,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -27,31 +28,36 @@ var matchers = map[string]func(p listedPod, value string) bool{
 	"exited":   func(p listedPod, v string) bool { return p.ExitCode != nil && strconv.Itoa(*p.ExitCode) == v },
 	"ancestor": func(p listedPod, v string) bool { return p.Image == v || strings.HasPrefix(p.Image, v+":") },
 	"label": func(p listedPod, v string) bool {
-		key, want, given := strings.Cut(v, "=")
-		has, ok := p.Labels[key]
-		return ok && (!given || has == want)
+		return hasLabel(p.Labels, v)
 	},
 }
 
-// parseFilters returns which pods are wanted, and whether those that have ended are among them.
-func parseFilters(filters []string) (keep func(listedPod) bool, ended bool, err error) {
-	wanted := map[string][]string{}
+// hasLabel reports whether there is a label KEY or KEY=VALUE.
+func hasLabel(labels map[string]string, text string) bool {
+	key, want, given := strings.Cut(text, "=")
+	has, ok := labels[key]
+	return ok && (!given || has == want)
+}
+
+// parseFilters returns which values are wanted, and by which values of which keys.
+func parseFilters[T any](filters []string, matchers map[string]func(T, string) bool) (keep func(T) bool, wanted map[string][]string, err error) {
+	wanted = map[string][]string{}
 	for _, text := range filters {
 		key, value, _ := strings.Cut(text, "=")
 		if matchers[key] == nil || value == "" {
-			return nil, false, fmt.Errorf("--filter %q: want KEY=VALUE with one of %s", text, strings.Join(slices.Sorted(maps.Keys(matchers)), ", "))
+			return nil, nil, fmt.Errorf("--filter %q: want KEY=VALUE with one of %s", text, strings.Join(slices.Sorted(maps.Keys(matchers)), ", "))
 		}
 		wanted[key] = append(wanted[key], value)
 	}
-	keep = func(p listedPod) bool {
+	keep = func(one T) bool {
 		for key, values := range wanted {
-			if !slices.ContainsFunc(values, func(v string) bool { return matchers[key](p, v) }) {
+			if !slices.ContainsFunc(values, func(v string) bool { return matchers[key](one, v) }) {
 				return false
 			}
 		}
 		return true
 	}
-	return keep, slices.Contains(wanted["status"], "exited") || wanted["exited"] != nil, nil
+	return keep, wanted, nil
 }
 
 // podRow is a pod as templates for docker name its fields.
@@ -86,23 +92,20 @@ func (p listedPod) row(whole bool, now time.Time) podRow {
 	return r
 }
 
-// formatPods prints pods by a template, as docker does.
-func (a *App) formatPods(pods []listedPod, format string, whole bool, now time.Time) error {
-	var w io.Writer = a.Stdout
-	rows := []podRow{}
-	if text, table := strings.CutPrefix(format, "table "); table {
-		tabs := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
-		defer tabs.Flush()
-		w, format = tabs, text
-		rows = append(rows, podRow{
-			ID: "ID", Names: "NAMES", Image: "IMAGE", Command: "COMMAND", CreatedAt: "CREATED AT", RunningFor: "CREATED",
-			State: "STATE", Status: "STATUS", Ports: "PORTS", Labels: "LABELS",
-		})
+// podHead is the head of a table of pods.
+var podHead = podRow{
+	ID: "ID", Names: "NAMES", Image: "IMAGE", Command: "COMMAND", CreatedAt: "CREATED AT", RunningFor: "CREATED",
+	State: "STATE", Status: "STATUS", Ports: "PORTS", Labels: "LABELS",
+}
+
+// printRows prints rows by a template, as docker does: with a head if it begins with table.
+func printRows[T any](w io.Writer, format string, head T, rows []T) error {
+	text, table := strings.CutPrefix(format, "table ")
+	if !table {
+		return printTemplate(w, format, rows)
 	}
-	for _, p := range pods {
-		rows = append(rows, p.row(whole, now))
-	}
-	return printTemplate(w, format, rows)
+	tabs := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	return errors.Join(printTemplate(tabs, text, append([]T{head}, rows...)), tabs.Flush())
 }
 
 // printTemplate prints each value in a line of its own.

@@ -26,7 +26,7 @@ type imageOptions struct {
 
 func (a *App) imageCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "image", Short: "Bring pod VM images into a cloud", Args: cobra.NoArgs,
+		Use: "image", Short: "Bring pod VM images into a cloud", Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.imageImportCommand())
@@ -58,7 +58,8 @@ and locations a cloud takes is on its page, docs/providers/NAME.md.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.provider, "provider", os.Getenv("CLOUD_PROVIDER"), "cloud provider (env CLOUD_PROVIDER)")
+	flags.StringVar(&o.provider, "provider", "", "cloud provider")
+	fromEnvironment(flags, "provider", "CLOUD_PROVIDER")
 	flags.StringVar(&o.plugin, "plugin", "", "the provider's program, when it is not provider-NAME")
 	flags.StringVar(&o.name, "name", "", "what the cloud shall call the image (required)")
 	flags.StringVar(&o.format, "format", "", "qcow2, raw, vhd, gcp or ova, when the location's ending does not tell")

@@ -26,8 +26,7 @@ import (
 )
 
 func (a *App) playCommand() *cobra.Command {
-	f := &runFlags{network: "default", logLimit: "16MiB", shmSize: "64MiB"}
-	f.BootTimeout, f.PullTimeout = podclient.StartTimeout, podclient.PullTimeout
+	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use: "play FILE", Short: "Run a Pod of Kubernetes from YAML, without a cluster", Args: cobra.ExactArgs(1),
 		Long: `Run the Pod in FILE (- is standard input) in a VM: init containers one after the other, then all
@@ -50,12 +49,8 @@ The exit code is that of the first container that failed. IMAGE is as with outri
 			return a.run(cmd.Context(), req, f.quiet)
 		},
 	}
-	flags := cmd.Flags()
-	flags.BoolVarP(&f.Detach, "detach", "d", false, "run in the background, and print the pod's name when its containers are ready")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
-	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until `outrigger rm`")
-	flags.StringArrayVarP(&f.Publish, "publish", "p", nil, "as with run; hostPort in the manifest does the same")
-	f.registerVM(a, flags)
+	f.registerPod(a, cmd)
+	cmd.Flags().StringArrayVarP(&f.Publish, "publish", "p", nil, "as with run; hostPort in the manifest does the same")
 	return cmd
 }
 

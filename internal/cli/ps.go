@@ -60,11 +60,11 @@ label=KEY[=VALUE]. Of several with the same key one must match, and all keys.
 --format takes json or a template of Go with .ID, .Names, .Image, .Command, .CreatedAt,
 .RunningFor, .State, .Status, .Ports, .Labels and .Label "KEY".`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			keep, ended, err := parseFilters(filters)
+			keep, wanted, err := parseFilters(filters, matchers)
 			if err != nil {
 				return err
 			}
-			pods, err := a.list(cmd.Context(), all || ended)
+			pods, err := a.list(cmd.Context(), all || wanted["exited"] != nil || slices.Contains(wanted["status"], "exited"))
 			if err != nil {
 				return err
 			}
@@ -77,7 +77,11 @@ label=KEY[=VALUE]. Of several with the same key one must match, and all keys.
 			}
 			switch {
 			case format != "":
-				return a.formatPods(pods, format, whole, time.Now())
+				rows := []podRow{}
+				for _, p := range pods {
+					rows = append(rows, p.row(whole, time.Now()))
+				}
+				return printRows(a.Stdout, format, podHead, rows)
 			case output == "json":
 				return program.WriteJSON(a.Stdout, pods)
 			}

@@ -46,9 +46,10 @@ func (a *App) runCommand() *cobra.Command {
 		Long: `Run a container in a VM of its own, pass its output on, and return its exit code.
 When it ends, or this program is ended, pod and VM are removed.
 
-IMAGE is a reference to a registry, from which the guest pulls; oci:DIR[:TAG],
-an OCI layout on this host; or docker-archive:FILE[:TAG], what docker save
-writes. Images of this host are served to the guest over the VM's own network.
+IMAGE is a reference to a registry, from which the guest pulls, unless outrigger
+pull has brought it to this host; oci:DIR[:TAG], an OCI layout on this host; or
+docker-archive:FILE[:TAG], what docker save writes. Images of this host are served
+to the guest over the VM's own network; the guest checks their digests as well.
 
 Exit codes: the container's; 125 if outrigger failed; 126 if the command cannot
 be run; 127 if it was not found; 128+n after signal n.`,
@@ -80,16 +81,12 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.SetInterspersed(false) // what follows IMAGE is the container's
 	flags.BoolVarP(&f.Interactive, "interactive", "i", false, "pass stdin to the container")
 	flags.BoolVarP(&f.TTY, "tty", "t", false, "give the container a terminal")
-	flags.BoolVarP(&f.Detach, "detach", "d", false, "run in the background and print the pod's id")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
-	flags.BoolVar(&f.Timeline, "timeline", false, "show on standard error where the time of the start went, once the container runs; see `outrigger timeline`")
-	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until `outrigger rm`")
 	flags.StringVar(&f.Name, "name", "", "name of the pod (default: made of the image's)")
-	f.registerVM(a, flags)
+	f.registerPod(a, cmd)
 	flags.StringArrayVarP(&f.Env, "env", "e", nil, "environment variable KEY=VALUE, or KEY to pass on this program's")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "file with one KEY=VALUE a line")
 	flags.StringArrayVar(&f.mounts, "mount", nil, "type=bind,source=PATH,target=PATH[,readonly] (copied into the VM), type=tmpfs,target=PATH[,size=SIZE], or type=volume,source=NAME,target=PATH")
-	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "PATH:TARGET[:ro], **a copy** of a file or folder of this host; NAME:TARGET or TARGET, an empty folder on the VM's disk")
+	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "PATH:TARGET[:ro], a copy of a file or folder of this host; NAME:TARGET or TARGET, an empty folder on the VM's disk")
 	flags.StringArrayVar(&f.tmpfs, "tmpfs", nil, "TARGET[:size=SIZE,ro]: memory")
 	flags.StringArrayVarP(&f.Publish, "publish", "p", nil, "[ADDRESS:][HOSTPORT:]PORT[/tcp|/udp]: pass a port of this host, or a range, on to the pod")
 	flags.BoolVarP(&f.PublishAll, "publish-all", "P", false, "pass a free port of this host on to each port that the image exposes")
@@ -104,27 +101,40 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.StringSliceVar(&f.capAdd, "cap-add", nil, "further capability, such as NET_ADMIN, or ALL")
 	flags.StringSliceVar(&f.capDrop, "cap-drop", nil, "capability that the container does not have, or ALL")
 	flags.StringVar(&f.restart, "restart", "no", "no, on-failure[:TIMES], always or unless-stopped: whether a detached container that ends by itself is started again, in the same VM with the image's files; not after a reboot of this host")
-	flags.StringVar(&f.shmSize, "shm-size", "64MiB", "size of /dev/shm")
 	flags.StringArrayVar(&f.annotations, "annotation", nil, "annotation KEY=VALUE of the pod, such as io.katacontainers.config.hypervisor.machine_type=NAME")
 	flags.StringVarP(&f.User, "user", "u", "", "USER[:GROUP] by name or number (default: the image's)")
 	flags.StringVarP(&f.Workdir, "workdir", "w", "", "working directory (default: the image's)")
 	flags.StringVar(&f.Hostname, "hostname", "", "host name of the pod (default: its name)")
+	flags.Var(secondsVar(&f.StopTimeout, 10*time.Second), "stop-timeout", "how long the container may take to end after SIGTERM, such as 10 (seconds) or 1m")
+	flags.StringVar(&f.StopSignal, "stop-signal", "", "SIGNAL that outrigger stop sends first (default: the image's, else SIGTERM)")
+}
+
+// registerPod adds the flags that a run and a manifest have alike.
+func (f *runFlags) registerPod(a *App, cmd *cobra.Command) {
+	flags := cmd.Flags()
+	f.registerVM(a, flags)
+	flags.BoolVarP(&f.Detach, "detach", "d", false, "run in the background, and print the pod's name when its containers run and are ready")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
+	flags.BoolVar(&f.Timeline, "timeline", false, "show on standard error where the time of the start went, once the container runs; see outrigger timeline")
+	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until outrigger rm")
 	flags.StringArrayVar(&f.DNS, "dns", nil, "address of a DNS server (default: this host's)")
 	flags.StringVar(&f.network, "network", "default", "default: a private network with NAT; none: no network")
+	flags.StringVar((*string)(&f.Pull), "pull", "missing", "missing: an image that outrigger pull has brought to this host is taken from there, another is pulled by the guest; always: pull it to this host first, if its registry has a newer one; never: only from this host")
 	flags.StringVar(&f.Platform, "platform", "", "platform of the image, linux/ARCH (default: this machine's)")
 	flags.DurationVar(&f.BootTimeout, "boot-timeout", podclient.StartTimeout, "longest wait for the VM")
 	flags.DurationVar(&f.PullTimeout, "pull-timeout", podclient.PullTimeout, "longest wait for the image")
-	flags.Var(secondsVar(&f.StopTimeout, 10*time.Second), "stop-timeout", "how long the container may take to end after SIGTERM, such as 10 (seconds) or 1m")
-	flags.StringVar(&f.StopSignal, "stop-signal", "", "what `outrigger stop` sends first (default: the image's, else SIGTERM)")
 	flags.StringVar(&f.logLimit, "log-limit", "16MiB", "most disk space for the log of a detached pod; older output goes first")
+	flags.StringVar(&f.shmSize, "shm-size", "64MiB", "size of /dev/shm")
 	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("pull", cobra.FixedCompletions([]string{"missing", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // registerVM adds the flags that say what a VM is, which a run and the pool for it have alike.
 func (f *runFlags) registerVM(a *App, flags *pflag.FlagSet) {
 	flags.StringVar(&f.cpus, "cpus", "", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")
 	flags.StringVarP(&f.memory, "memory", "m", "", "memory limit of the container, such as 512MiB; the VM gets 256 MiB more")
-	flags.StringVar(&a.provider, "provider", cmp.Or(os.Getenv("CLOUD_PROVIDER"), defaultProvider), "cloud provider of an adaptor that is started here (env CLOUD_PROVIDER)")
+	flags.StringVar(&a.provider, "provider", defaultProvider, "cloud provider of an adaptor that is started here")
+	fromEnvironment(flags, "provider", "CLOUD_PROVIDER")
 	flags.BoolVar(&f.noTemplate, "no-template", false, "boot the VM instead of restoring it from one that was saved when it had booted (an adaptor that is started here; provider qemu)")
 	flags.StringArrayVar(&a.adaptor, "adaptor-arg", nil, "further argument for a cloud-api-adaptor that is started here")
 }
@@ -140,6 +150,9 @@ func (f *runFlags) adaptorArgs(a *App) []string {
 // request checks all flags and reports everything that is wrong at once.
 func (f *runFlags) request(a *App, image string, command []string) (req *runRequest, err error) {
 	if f.Root, err = filepath.Abs(a.root); err != nil {
+		return nil, err
+	}
+	if f.Images, err = a.imageCache(); err != nil {
 		return nil, err
 	}
 	if f.Image, err = registry.Absolute(image); err != nil { // a monitor has another working directory
@@ -179,6 +192,15 @@ func (f *runFlags) checkModes() error {
 	}
 	if f.network != "default" && f.network != "none" {
 		errs = append(errs, fmt.Errorf("--network %q: want default or none: a pod has a VM's kernel and shares no network with this host or another pod", f.network))
+	}
+	switch f.Pull {
+	case "", registry.Missing:
+	case registry.Always, registry.Never:
+		if registry.OnHost(f.Image) {
+			errs = append(errs, fmt.Errorf("--pull %s: image %s is on this host", f.Pull, f.Image))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("--pull %q: want missing, always or never", f.Pull))
 	}
 	if f.NoNetwork && (f.PublishAll || len(f.Publish) > 0) {
 		errs = append(errs, errors.New("--publish: the pod has no network (--network none)"))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger/outrigger/internal/cli/manifest"
 	"github.com/outrigger/outrigger/internal/cli/node"
@@ -31,7 +32,10 @@ import (
 // it as JSON.
 type runRequest struct {
 	Root, Socket, Provider string
-	AdaptorArgs            []string
+	// Images is the folder of the images of this host, and Pull whether they are used.
+	Images      string
+	Pull        registry.Policy
+	AdaptorArgs []string
 
 	ID, Name, Image, Platform string
 	Command, Env              []string
@@ -126,7 +130,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	ctx, stopWatch := r.interruptible(ctx)
 	defer stopWatch()
 	began := time.Now()
-	if r.image, err = registry.Open(ctx, r.req.Image, registry.Options{Platform: r.req.Platform}); err != nil {
+	if r.image, err = r.openImage(ctx, r.podSpec().Containers[0]); err != nil {
 		return 0, r.orSignal(ctx, err)
 	}
 	r.step("open-image", began)
@@ -295,6 +299,21 @@ func describeStart(name string, err error) error {
 	return fmt.Errorf("VM of pod %s: %w\nlast lines of its console:\n  %s", name, err, strings.Join(lines[max(0, len(lines)-10):], "\n  "))
 }
 
+// openImage finds a container's image, and pulls it to this host if that was asked for.
+func (r *runner) openImage(ctx context.Context, c corev1.Container) (*registry.Image, error) {
+	opts := registry.Options{Platform: r.req.Platform, Policy: r.req.Pull, Report: showLayers(r.progress)}
+	opts.Store = registry.Store{Dir: r.req.Images, Wait: sayWaiting(r.progress)}
+	switch c.ImagePullPolicy {
+	case corev1.PullAlways:
+		opts.Policy = registry.Guest
+	case corev1.PullIfNotPresent:
+		opts.Policy = registry.Missing
+	case corev1.PullNever:
+		opts.Policy = registry.Never
+	}
+	return registry.Open(ctx, c.Image, opts)
+}
+
 // offerImage returns the reference for the guest to pull. It serves an image of this
 // host until done is called.
 func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref string, done func(), err error) {
@@ -306,6 +325,11 @@ func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref str
 		return "", nil, fmt.Errorf("asking the adaptor where its VMs see this host: %w", err)
 	}
 	addr, err := netip.ParseAddr(info.NodeAddress)
+	if err != nil && image.Held { // the guest pulls the same digest
+		if ref, err := image.Pinned(ctx, nil); ref != "" || err != nil {
+			return ref, func() {}, err
+		}
+	}
 	if err != nil {
 		return "", nil, fmt.Errorf("the adaptor of provider %s does not know where its VMs see this host, so image %s cannot be served to them; push it to a registry", info.Provider, image.Name)
 	}

@@ -3,51 +3,21 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"github.com/outrigger/outrigger/test/pty"
 )
-
-// openPTY makes a terminal: what is written to keyboard is typed, what appears
-// on the screen is read from it.
-func openPTY(t *testing.T) (keyboard, tty *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("needs pseudo terminals: %v; to run it: mount -t devpts devpts /dev/pts, then go test ./internal/cli", err)
-	}
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tty.Close(); master.Close() })
-	return master, tty
-}
-
-func setSize(t *testing.T, tty *os.File, rows, columns uint16) {
-	t.Helper()
-	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestInteractiveTerminal(t *testing.T) {
 	s := newStand(t)
-	keyboard, tty := openPTY(t)
-	setSize(t, tty, 20, 70)
+	keyboard, tty := pty.Open(t)
+	pty.SetSize(t, tty, 20, 70)
 	before, err := term.GetState(int(tty.Fd()))
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +28,7 @@ func TestInteractiveTerminal(t *testing.T) {
 	args := append([]string{"--root", s.root, "--socket", s.node.Socket}, s.sh("trap 'echo got INT' INT; stty size; read a; stty size; read b; exit 9", "-it")...)
 	go func() { done <- s.app(tty, tty, io.Discard).Run(args) }()
 	eventually(t, "the first size", func() bool { return strings.Contains(screen.String(), "20 70") })
-	setSize(t, tty, 33, 111)
+	pty.SetSize(t, tty, 33, 111)
 	syscall.Kill(os.Getpid(), syscall.SIGWINCH)
 	eventually(t, "the resize", func() bool { return strings.Contains(strings.Join(s.node.Calls(), ","), "TtyWinResize 33x111") })
 	io.WriteString(keyboard, "x\n")
@@ -77,7 +47,7 @@ func TestInteractiveTerminal(t *testing.T) {
 
 func TestTerminalIsRestoredWhenThePodDies(t *testing.T) {
 	s := newStand(t)
-	keyboard, tty := openPTY(t)
+	keyboard, tty := pty.Open(t)
 	before, _ := term.GetState(int(tty.Fd()))
 	screen := &buffer{}
 	go io.Copy(screen, keyboard)

@@ -75,11 +75,7 @@ func New(config *rest.Config) (*Client, error) {
 
 // Raw returns what is at a path.
 func (c *Client) Raw(ctx context.Context, at string, params map[string]string) ([]byte, error) {
-	request := c.rest.Get()
-	for name, value := range params {
-		request = request.Param(name, value)
-	}
-	return do(ctx, request, at)
+	return do(ctx, c.get(params), at)
 }
 
 // Get reads an object.
@@ -105,12 +101,21 @@ func (c *Client) DeleteIf(ctx context.Context, at string, conditions metav1.Prec
 	return c.send(ctx, c.rest.Delete().SetHeader("Content-Type", runtime.ContentTypeJSON), at, metav1.DeleteOptions{Preconditions: &conditions}, nil)
 }
 
-// Watch returns the events of a collection, as JSON: first each object that there is, then each change.
-func (c *Client) Watch(ctx context.Context, at string) (io.ReadCloser, error) {
+// Watch returns the events of a collection, as JSON: each change after params' resourceVersion; without one, first each
+// object that there is.
+func (c *Client) Watch(ctx context.Context, at string, params map[string]string) (io.ReadCloser, error) {
 	if err := check(at); err != nil {
 		return nil, err
 	}
-	return c.rest.Get().AbsPath(at).Param("watch", "true").Stream(ctx)
+	return c.get(params).AbsPath(at).Param("watch", "true").Stream(ctx)
+}
+
+func (c *Client) get(params map[string]string) *rest.Request {
+	request := c.rest.Get()
+	for name, value := range params {
+		request = request.Param(name, value)
+	}
+	return request
 }
 
 // URL returns that of a path, for protocols of their own such as that of exec.
@@ -171,6 +176,12 @@ const pageSize = 500
 
 // List returns all pages of a collection.
 func List[T any](ctx context.Context, c *Client, at string, params map[string]string) ([]T, error) {
+	all, _, err := ListVersion[T](ctx, c, at, params)
+	return all, err
+}
+
+// ListVersion is like List, and returns the resourceVersion from which a watch goes on.
+func ListVersion[T any](ctx context.Context, c *Client, at string, params map[string]string) ([]T, string, error) {
 	all, query := []T{}, map[string]string{"limit": fmt.Sprint(pageSize)}
 	for name, value := range params {
 		query[name] = value
@@ -178,18 +189,18 @@ func List[T any](ctx context.Context, c *Client, at string, params map[string]st
 	for {
 		body, err := c.Raw(ctx, at, query)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		var page struct {
 			Metadata metav1.ListMeta `json:"metadata"`
 			Items    []T             `json:"items"`
 		}
 		if err := json.Unmarshal(body, &page); err != nil {
-			return nil, fmt.Errorf("%s: %w", at, err)
+			return nil, "", fmt.Errorf("%s: %w", at, err)
 		}
 		all = append(all, page.Items...)
 		if page.Metadata.Continue == "" {
-			return all, nil
+			return all, page.Metadata.ResourceVersion, nil
 		}
 		query["continue"] = page.Metadata.Continue
 	}

@@ -64,7 +64,7 @@ func TestNamesOfUsers(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "../../victim/secrets/regcred", "a/b", "a%2Fb", "a?watch=true", "a#b", "/etc"} {
 		at := Path(Core, "ns", "secrets", name)
 		_, listErr := List[struct{}](t.Context(), c, at, nil)
-		_, watchErr := c.Watch(t.Context(), at)
+		_, watchErr := c.Watch(t.Context(), at, nil)
 		_, urlErr := c.URL(at, nil)
 		for i, err := range []error{
 			c.Get(t.Context(), at, nil), c.Create(t.Context(), at, 1, nil), c.Delete(t.Context(), at), c.Patch(t.Context(), at, 1),

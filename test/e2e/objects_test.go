@@ -8,11 +8,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger/outrigger/test/deployed"
 )
 
 type object = map[string]any
@@ -173,7 +177,22 @@ func (s *suite) describe(t *testing.T, all []any) {
 			out, err := s.TryKubectl(s.in(args)...)
 			t.Logf("kubectl %s\n%s%v", strings.Join(args, " "), out, errText(err))
 		}
+		t.Logf("Outrigger's logs of pod %s\n%s", name, s.logsOfDaemons(name))
 	}
+}
+
+// logsOfDaemons returns what adaptor and relay said of a pod's sandboxes.
+func (s *suite) logsOfDaemons(pod string) string {
+	logs, err := s.TryKubectl("-n", deployed.Namespace, "logs", "-l", "app.kubernetes.io/part-of=outrigger", "--all-containers", "--tail=400")
+	said := []string{errText(err)}
+	for _, of := range regexp.MustCompile(`sandbox=([0-9a-f]+) pod=`+pod+` `).FindAllStringSubmatch(logs, -1) {
+		for line := range strings.Lines(logs) {
+			if strings.Contains(line, of[1]) && !slices.Contains(said, line) {
+				said = append(said, line)
+			}
+		}
+	}
+	return strings.Join(said, "")
 }
 
 func errText(err error) string {

@@ -35,6 +35,8 @@ type Node struct {
 	StopErr error
 	// StartBlocks holds StartVM until its deadline or caller ends.
 	StartBlocks bool
+	// NodeAddress is where VMs see this host, 127.0.0.1; empty if the adaptor does not know it.
+	NodeAddress string
 	// ConsoleText is every VM's console.
 	ConsoleText string
 	// Timeline is that of every sandbox; nil means an adaptor without timelines.
@@ -75,7 +77,7 @@ func Start() (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Socket: filepath.Join(dir, "hv.sock"), dir: dir, pods: map[string]*Agent{}}
+	n := &Node{Socket: filepath.Join(dir, "hv.sock"), NodeAddress: "127.0.0.1", dir: dir, pods: map[string]*Agent{}}
 	n.server, err = ttrpc.NewServer()
 	if err != nil {
 		return nil, err
@@ -229,7 +231,7 @@ func (n hypervisorService) Version(context.Context, *hypervisor.VersionRequest) 
 type adaptorService struct{ *Node }
 
 func (n adaptorService) Info(context.Context, *adaptor.InfoRequest) (*adaptor.InfoResponse, error) {
-	return &adaptor.InfoResponse{Version: "fake", Provider: "fake", NodeAddress: "127.0.0.1", Pid: int32(os.Getpid())}, nil
+	return &adaptor.InfoResponse{Version: "fake", Provider: "fake", NodeAddress: n.NodeAddress, Pid: int32(os.Getpid())}, nil
 }
 
 func (n adaptorService) ListSandboxes(context.Context, *adaptor.ListSandboxesRequest) (*adaptor.ListSandboxesResponse, error) {

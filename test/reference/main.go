@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/outrigger/outrigger/internal/cli"
@@ -56,6 +57,14 @@ func main() {
 	}
 }
 
+// commands returns the command lines that are made of cobra's commands.
+func commands() map[string]*cobra.Command {
+	return map[string]*cobra.Command{
+		"outrigger": cli.Command(), "kubectl-outrigger": kubectl.Command(), "capi-conformance": capiconformance.Command(),
+		"ccm-operator": ccmoperator.Command(), "provider-check": providercheck.Command(),
+	}
+}
+
 func write(folder, chart string) error {
 	pages := map[string]func(io.Writer){
 		"cloud-api-adaptor.md":            adaptorPage,
@@ -66,13 +75,11 @@ func write(folder, chart string) error {
 		"capi-release.md":                 releasePage,
 		"containerd-shim-outrigger-v2.md": shimPage,
 		"node-installer.md":               nodeInstallerPage,
-		"outrigger.md":                    commandPage("outrigger", cli.Command()),
-		"kubectl-outrigger.md":            commandPage("kubectl-outrigger", kubectl.Command()),
-		"capi-conformance.md":             commandPage("capi-conformance", capiconformance.Command()),
-		"ccm-operator.md":                 commandPage("ccm-operator", ccmoperator.Command()),
-		"provider-check.md":               commandPage("provider-check", providercheck.Command()),
 		"upstream.md":                     upstreamPage,
 		"upstream-docker.md":              upstreamDockerPage,
+	}
+	for name, cmd := range commands() {
+		pages[name+".md"] = commandPage(name, cmd)
 	}
 	var schemas []config.Schema
 	for _, name := range provider.List() {

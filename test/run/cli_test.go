@@ -35,10 +35,13 @@ func newCLI(t *testing.T) *cli {
 	return &cli{root: dir + "/root", state: dir + "/state", image: "oci:" + stand.Binary(t, "demo-image")}
 }
 
+// images is the folder of pulled images.
+func (c *cli) images() string { return c.state + "/images" }
+
 func (c *cli) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(stand.Binary(t, "outrigger"), args...)
-	cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+c.root, "QEMU_STATE_DIR="+c.state, "QEMU_ACCEL=tcg")
+	cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+c.root, "OUTRIGGER_CONFIG=/dev/null", "OUTRIGGER_IMAGE_CACHE="+c.images(), "QEMU_STATE_DIR="+c.state, "QEMU_ACCEL=tcg")
 	return cmd
 }
 

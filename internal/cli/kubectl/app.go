@@ -25,6 +25,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -49,6 +50,8 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) 
 
 // App is one invocation.
 type App struct {
+	// Stdin is where the UI's keys come from.
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Getenv returns where provider plugins are.
 	Getenv func(string) string
@@ -62,7 +65,7 @@ type App struct {
 
 // Main runs the command line of this process and returns its exit code.
 func Main() int {
-	return (&App{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Now: time.Now}).Run(os.Args[1:])
+	return (&App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Now: time.Now}).Run(os.Args[1:])
 }
 
 // Run runs one command line, without the program's name.
@@ -125,7 +128,7 @@ nothing in the cluster; only connectivity test makes a namespace, and removes it
 	flags.StringArrayVar(&a.as.Groups, "as-group", nil, "group to impersonate; may be given several times")
 	flags.StringVar(&a.as.UID, "as-uid", "", "UID to impersonate")
 	root.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	root.AddCommand(a.statusCommand(), a.versionCommand(), a.connectivityCommand(), a.describeCommand(), a.topCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand(), a.migrateCommand())
+	root.AddCommand(a.statusCommand(), a.versionCommand(), a.connectivityCommand(), a.describeCommand(), a.topCommand(), a.uiCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand(), a.migrateCommand())
 	return root
 }
 
@@ -189,10 +192,10 @@ func (a *App) shows(cmd *cobra.Command, find func(ctx context.Context, c *cluste
 	return cmd
 }
 
-// print writes v as JSON, or lets text write it.
+// print writes v as JSON, or lets text write it, without what would steer the terminal: messages are others'.
 func (a *App) print(output string, v any, text func(io.Writer)) error {
 	if output != "json" {
-		text(a.Stdout)
+		text(redact.Console(a.Stdout))
 		return nil
 	}
 	return program.WriteJSON(a.Stdout, v)

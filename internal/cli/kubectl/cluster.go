@@ -27,6 +27,7 @@ type cluster struct {
 func newCluster(config *rest.Config) (*cluster, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = requestTimeout
+	config.WarningHandler = rest.NoWarnings{} // of deprecated kinds, which migrate finds
 	client, err := kubeapi.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster: %w", err)
@@ -77,12 +78,16 @@ var peerPodGroup = "/apis/" + v1alpha1.GroupVersion.String()
 func (c *cluster) peerPods(ctx context.Context, namespace string) ([]v1alpha1.PeerPod, error) {
 	items, err := list[v1alpha1.PeerPod](ctx, c, api(peerPodGroup, namespace, v1alpha1.Resource), nil)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("the cluster knows no PeerPods: install Outrigger, or see `kubectl outrigger check`: %w", err)
+		return nil, unknownKind("PeerPods", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list PeerPods: %w", err)
 	}
 	return items, nil
+}
+
+func unknownKind(kind string, err error) error {
+	return fmt.Errorf("the cluster knows no %s: install Outrigger, or see `kubectl outrigger check`: %w", kind, err)
 }
 
 // configMap returns what is in a ConfigMap.

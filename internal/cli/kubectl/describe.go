@@ -10,12 +10,14 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 func (a *App) describeCommand() *cobra.Command {
@@ -59,7 +61,7 @@ type Description struct {
 }
 
 func (d *Description) problem(where, reason, message, hint string) {
-	d.Problems = append(d.Problems, Problem{where, reason, message, hint})
+	d.Problems = append(d.Problems, Problem{where, reason, redact.Text(message), redact.Text(hint)})
 }
 
 // describePod describes a pod, or one that is gone but has left a PeerPod.
@@ -68,41 +70,70 @@ func (a *App) describePod(ctx context.Context, c *cluster, namespace, name strin
 	if err != nil {
 		return nil, err
 	}
-	for i := range peerPods {
-		d.Tree.Parts = append(d.Tree.Parts, a.ofPeerPod(d, &peerPods[i]))
+	events, err := list[corev1.Event](ctx, c, core(namespace, "events"), aboutObject("Pod", name))
+	if err != nil {
+		return nil, fmt.Errorf("list the Events of pod %s/%s: %w", namespace, name, err)
 	}
-	if d.Events, err = a.podEvents(ctx, c, namespace, name, d.uid); err == nil {
-		d.explainByEvent()
+	a.complete(d, peerPods, pointers(events))
+	return d, nil
+}
+
+// complete adds what hangs on the pod, and its Events.
+func (a *App) complete(d *Description, peerPods []*v1alpha1.PeerPod, events []*corev1.Event) {
+	for _, pp := range peerPods {
+		d.Tree.Parts = append(d.Tree.Parts, a.ofPeerPod(d, pp))
 	}
-	return d, err
+	d.Events = a.newest(events, d.uid)
+	d.explainByEvent()
 }
 
 // claimsOf returns the pod with its problems, and its PeerPods, the newest
 // first.
-func (a *App) claimsOf(ctx context.Context, c *cluster, namespace, name string) (*Description, []v1alpha1.PeerPod, error) {
-	var p pod
-	err := c.Get(ctx, core(namespace, "pods", name), &p)
-	gone := apierrors.IsNotFound(err)
-	if err != nil && !gone {
+func (a *App) claimsOf(ctx context.Context, c *cluster, namespace, name string) (*Description, []*v1alpha1.PeerPod, error) {
+	p := &pod{}
+	if err := c.Get(ctx, core(namespace, "pods", name), p); apierrors.IsNotFound(err) {
+		p = nil
+	} else if err != nil {
 		return nil, nil, fmt.Errorf("look at pod %s/%s: %w", namespace, name, err)
 	}
-	peerPods, listErr := c.peerPods(ctx, namespace)
-	if listErr != nil && !apierrors.IsNotFound(listErr) {
-		return nil, nil, listErr
+	all, err := c.peerPods(ctx, namespace)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, nil, err
 	}
-	peerPods = slices.DeleteFunc(peerPods, func(pp v1alpha1.PeerPod) bool { return !belongsTo(&pp, &p, name) })
-	if gone && len(peerPods) == 0 {
+	d, own := claimed(p, namespace, name, pointers(all))
+	if d == nil {
 		return nil, nil, fmt.Errorf("there is no pod %s in namespace %s, and no PeerPod of one; choose the namespace with -n", name, namespace)
 	}
-	d := &Description{Problems: []Problem{}, Events: []Event{}, uid: string(p.Metadata.UID)}
-	if listErr != nil && p.Spec.RuntimeClassName != "" {
-		d.problem("cluster", "NotInstalled", listErr.Error(), "")
+	if err != nil && p != nil && p.Spec.RuntimeClassName != "" {
+		d.Problems = slices.Insert(d.Problems, 0, Problem{Where: "cluster", Reason: "NotInstalled", Message: err.Error()})
 	}
-	d.Tree = d.ofPod(&p, gone, namespace, name, len(peerPods))
-	slices.SortFunc(peerPods, func(x, y v1alpha1.PeerPod) int {
+	return d, own, nil
+}
+
+func pointers[T any](values []T) (all []*T) {
+	for i := range values {
+		all = append(all, &values[i])
+	}
+	return all
+}
+
+// claimed returns a pod with its problems, and which of all PeerPods are its own, the newest first. A nil pod is gone; it
+// has no description if it has left no PeerPod.
+func claimed(p *pod, namespace, name string, all []*v1alpha1.PeerPod) (*Description, []*v1alpha1.PeerPod) {
+	gone := p == nil
+	if gone {
+		p = &pod{}
+	}
+	own := slices.DeleteFunc(slices.Clone(all), func(pp *v1alpha1.PeerPod) bool { return pp.Namespace != namespace || !belongsTo(pp, p, name) })
+	if gone && len(own) == 0 {
+		return nil, nil
+	}
+	d := &Description{Problems: []Problem{}, Events: []Event{}, uid: string(p.Metadata.UID)}
+	d.Tree = d.ofPod(p, gone, namespace, name, len(own))
+	slices.SortFunc(own, func(x, y *v1alpha1.PeerPod) int {
 		return cmp.Or(y.CreationTimestamp.Compare(x.CreationTimestamp.Time), cmp.Compare(x.Name, y.Name))
 	})
-	return d, peerPods, nil
+	return d, own
 }
 
 // belongsTo reports whether a PeerPod belongs to the pod, by UID, or, if the pod is

@@ -115,3 +115,13 @@ func TestDescribeFailures(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 }
+
+// TestDescribePassesNoSequencesOn: messages are others' text, and steer no terminal.
+func TestDescribePassesNoSequencesOn(t *testing.T) {
+	f := newFakeAPI(t)
+	f.shop()
+	f.peerPod("web", o{"lastError": o{"class": "other", "message": "\x1b]0;owned\a\x1b[2Jpassword=abcdefgh12345678 is wrong", "time": ago(time.Minute)}})
+	out := f.succeeds("describe", "pod", "web")
+	wants(t, out, "is wrong", "QuotaExceeded", "4 of")
+	wantsNot(t, out, "\x1b", "\a", "abcdefgh12345678", strings.Repeat("x", 200))
+}

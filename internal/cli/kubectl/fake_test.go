@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -44,6 +45,10 @@ type fakeAPI struct {
 	// created is called for each object that is created, before it is seen.
 	created func(resource, name string, object o)
 	removed []string
+	// down has the API server close all connections.
+	down    atomic.Bool
+	server  *httptest.Server
+	streams sync.Map // of events, by path
 	exec    exec
 	mu      sync.Mutex // of what requests see
 	asked   []*http.Request
@@ -55,12 +60,12 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 	f := &fakeAPI{t: t, objects: map[string]any{}, forbidden: map[string]bool{}, denied: map[string]bool{}, texts: map[string]string{}, env: map[string]string{}, dir: t.TempDir()}
 	f.objects["/version"] = o{"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
 	f.put(core("", "namespaces", "kube-system"), o{"metadata": o{"name": "kube-system", "uid": "c1"}})
-	server := httptest.NewServer(f)
-	t.Cleanup(server.Close)
+	f.server = httptest.NewServer(f)
+	t.Cleanup(f.server.Close)
 	config := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "test",
 		"clusters": [{"name": "test", "cluster": {"server": %q}}],
 		"contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "shop"}}],
-		"users": [{"name": "test", "user": {}}]}`, server.URL)
+		"users": [{"name": "test", "user": {}}]}`, f.server.URL)
 	if err := os.WriteFile(filepath.Join(f.dir, "kubeconfig"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +76,9 @@ func (f *fakeAPI) put(path string, object any) { f.objects[path] = object }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
+	if f.down.Load() {
+		panic(http.ErrAbortHandler)
+	}
 	if r.URL.Query().Get("watch") == "true" {
 		f.watch(w, r)
 		return
@@ -99,7 +107,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case there:
 		json.NewEncoder(w).Encode(object)
 	case slices.Contains(listed, filepath.Base(r.URL.Path)):
-		json.NewEncoder(w).Encode(o{"items": f.list(r)})
+		json.NewEncoder(w).Encode(o{"metadata": o{"resourceVersion": "1"}, "items": f.list(r)})
 	default:
 		f.refuse(w, 404, "NotFound")
 	}
@@ -122,20 +130,42 @@ func (f *fakeAPI) create(r *http.Request) {
 	f.objects[r.URL.Path+"/"+name] = object
 }
 
-// watch says twice that something is there, and holds the request.
+// watch says twice that something is there, and then what is emitted.
 func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
-	event := func() {
-		io.WriteString(w, `{"type": "MODIFIED", "object": {}}`)
+	event := func(text string) {
+		io.WriteString(w, text)
 		http.NewResponseController(w).Flush()
 	}
-	event()
+	nothing := `{"type": "BOOKMARK", "object": {}}`
+	event(nothing)
 	if f.watches != nil {
 		f.mu.Lock()
 		f.watches(r.URL.Path)
 		f.mu.Unlock()
-		event()
+		event(nothing)
 	}
-	<-r.Context().Done()
+	for {
+		select {
+		case text := <-f.stream(r.URL.Path):
+			event(text)
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (f *fakeAPI) stream(path string) chan string {
+	stream, _ := f.streams.LoadOrStore(path, make(chan string))
+	return stream.(chan string)
+}
+
+// emit has the watch of a collection tell a change of an object; it waits for one.
+func (f *fakeAPI) emit(collection, what string, object any) {
+	text, err := json.Marshal(o{"type": what, "object": object})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.stream(collection) <- string(text)
 }
 
 func (f *fakeAPI) refuse(w http.ResponseWriter, code int, reason string) {
@@ -150,7 +180,9 @@ func (f *fakeAPI) list(r *http.Request) []any {
 	for _, path := range slices.Sorted(maps.Keys(f.objects)) {
 		inAll := !strings.Contains(dir, "/namespaces/") && strings.HasPrefix(path, dir+"namespaces/") && strings.Count(path[len(dir):], "/") == 3
 		if filepath.Dir(path) == filepath.Join(dir, resource) || inAll && filepath.Base(filepath.Dir(path)) == resource {
-			items = append(items, f.objects[path])
+			if name, one := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); !one || name == filepath.Base(path) {
+				items = append(items, f.objects[path])
+			}
 		}
 	}
 	return items
@@ -187,7 +219,7 @@ func (f *fakeAPI) succeeds(args ...string) string {
 // pod puts a pod of namespace shop that runs in a VM.
 func (f *fakeAPI) pod(name string, status o) o {
 	p := o{
-		"metadata": o{"name": name, "namespace": "shop", "uid": "uid-" + name, "annotations": o{}},
+		"metadata": o{"name": name, "namespace": "shop", "uid": "uid-" + name, "annotations": o{}, "creationTimestamp": ago(time.Hour)},
 		"spec":     o{"runtimeClassName": "kata-remote", "nodeName": "node1", "containers": []any{o{"name": "main"}}},
 		"status":   status,
 	}

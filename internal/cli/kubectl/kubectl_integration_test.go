@@ -7,6 +7,7 @@ package kubectl
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		u.result(after, name, want)
 	}
 	t.Run("pod", func(t *testing.T) { describeReal(t, cp, &real{t, cp.Kubeconfig}) })
+	t.Run("ui", func(t *testing.T) { lookAtReal(t, cp) })
 	t.Run("somebody without rights", func(t *testing.T) {
 		nobody := &real{t, cp.NewUser(t, "mallory").Kubeconfig}
 		if code, _, errs := nobody.run("top"); code != 1 {
@@ -57,7 +59,38 @@ func TestOnARealAPIServer(t *testing.T) {
 			wants(t, errs, "forbidden", "ask whoever administers")
 		}
 		nobody.result(nobody.check(), "rights", doctor.Warning)
+		s := look(t, nobody.kubeconfig, "", 200, 20)
+		s.until(`pods: pods is forbidden: User "mallory" cannot list resource "pods"`, "ask whoever")
 	})
+}
+
+// lookAtReal has the UI show what comes, changes and goes, and an outage.
+func lookAtReal(t *testing.T, cp *realcluster.ControlPlane) {
+	cp.Apply(t, `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "look"}}`)
+	s := look(t, cp.Kubeconfig, "look", 160, 40)
+	s.until("nothing here")
+	for _, name := range []string{"web", "api"} {
+		cp.Apply(t, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "namespace": "look"},
+			"spec": {"containers": [{"name": "main", "image": "x", "env": [{"name": "A", "value": "open-sesame"}]}]}}`, name))
+		cp.Apply(t, fmt.Sprintf(`{"apiVersion": "confidentialcontainers.org/v1alpha1", "kind": "PeerPod", "metadata": {"name": "%s-1", "namespace": "look"},
+			"spec": {"cloudProvider": "fake", "instanceID": "i-%[1]s", "sandboxID": "s-%[1]s", "podName": %[1]q}}`, name))
+		s.until(name, "i-"+name)
+	}
+	s.press("G", "y")
+	wantsNot(t, s.until("YAML of web", "image: x"), "sesame")
+	s.press("esc", "enter")
+	s.until("pod of look/web", "PeerPod web-1", "Instance i-web")
+	cp.Kubectl(t, "delete", "peerpod", "-n", "look", "web-1", "--wait=false")
+	cp.Kubectl(t, "delete", "pod", "-n", "look", "web", "--now", "--wait=false")
+	s.until("it is gone")
+	s.press("esc")
+	wantsNot(t, s.until("pods [1]", "api"), "web")
+	cp.Kill()
+	s.until("api", "as last read", "the API server does not answer")
+	cp.Start(t)
+	s.until("api", "Enter deeper")
+	cp.Kubectl(t, "delete", "pod", "-n", "look", "api", "--now", "--wait=false")
+	s.until("pods [0]")
 }
 
 // waitsForReal has status wait for a Deployment, while pods in VMs are not installed.
@@ -232,7 +265,7 @@ func TestMigrateOnARealAPIServer(t *testing.T) {
 	cp.Kubectl(t, "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--user=reader")
 	u := &real{t, reader.Kubeconfig}
 	for from, says := range map[string][]string{
-		"cloud-api-adaptor": {"provider aws", "PODVM_LAUNCHTEMPLATE_NAME", "of no Helm release", "kubectl delete --kustomize OVERLAY"},
+		"cloud-api-adaptor": {"provider aws", "PODVM_LAUNCHTEMPLATE_NAME", "of no Helm release", "--kustomize UPSTREAM/src/cloud-api-adaptor/install/overlays/aws"},
 		"cccmo":             {"ccm-operator diff --platform aws --infrastructure-name shop-x7", "release 4.20.1"},
 		"capd":              {"cluster default/one: its containers are not taken over", "clusterctl delete --infrastructure docker"},
 	} {

@@ -75,16 +75,12 @@ func (a *App) claimOf(ctx context.Context, c *cluster, namespace, pod string) (*
 	if err != nil {
 		return nil, err
 	}
-	for i := range claims {
-		if claims[i].Spec.InstanceID != "" {
-			return &claims[i], nil
+	for _, pp := range claims {
+		if pp.Spec.InstanceID != "" {
+			return pp, nil
 		}
 	}
-	text := fmt.Sprintf("pod %s/%s has no instance yet", namespace, pod)
-	for _, p := range d.Problems {
-		text += "\n" + p.Where + ": " + prefixed(p.Reason) + p.Message
-	}
-	return nil, errors.New(text)
+	return nil, withProblems(fmt.Sprintf("pod %s/%s has no instance yet", namespace, pod), d.Problems)
 }
 
 func (a *App) readConsole(ctx context.Context, c *cluster, pp *v1alpha1.PeerPod, tail int64) ([]byte, error) {

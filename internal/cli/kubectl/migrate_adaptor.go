@@ -38,9 +38,9 @@ func (a *App) planAdaptor(ctx context.Context, c *cluster) (*Plan, error) {
 	if err := a.upstreamPods(ctx, c, p); err != nil {
 		return nil, err
 	}
-	a.upstreamPrograms(ctx, c, p)
-	owner := a.upstreamClass(ctx, c, p)
-	p.adaptorSteps(a.system, helm, namespace, owner)
+	folders := a.upstreamPrograms(ctx, c, p)
+	kata := a.kataStays(ctx, c, p, helm)
+	p.adaptorSteps(&upstreamInstallation{system: a.system, provider: s.provider(), helm: helm, namespace: namespace, folders: folders, kata: kata})
 	return p, nil
 }
 
@@ -86,7 +86,7 @@ func (p *Plan) keys(s *settings) {
 		k, is := known[name]
 		switch {
 		case !is:
-			p.Settings = append(p.Settings, Moved{name, "unknown", "no release of cloud-api-adaptor has it with this provider; remove it unless it is of a provider of yours"})
+			p.Settings = append(p.Settings, Moved{name, "unknown", "no release of cloud-api-adaptor has it with this provider; the chart refuses it, unless the provider is yours: remove it from values.yaml"})
 		case k.Becomes == upstream.None:
 			p.Settings = append(p.Settings, Moved{name, "no effect", k.Advice})
 		case k.Renamed():
@@ -148,77 +148,104 @@ func (a *App) upstreamPods(ctx context.Context, c *cluster, p *Plan) error {
 	}
 	for _, pp := range peerPods {
 		if pp.DeletionTimestamp != nil && a.Now().Sub(pp.DeletionTimestamp.Time) > stuckAfter {
-			p.settle("PeerPod %s/%s is in deletion for long: upstream does not get instance %s deleted; see its controller's log. Outrigger deletes it if you add it to ADOPT_INSTANCES in ConfigMap peer-pods-cm",
+			p.settle("PeerPod %s/%s is in deletion for long: upstream does not get instance %s deleted; see its controller's log. Outrigger deletes it if you add it to ADOPT_INSTANCES in ConfigMap peer-pods-cm; without Helm delete it at the cloud and take the finalizer away, or the definition is never removed",
 				pp.Namespace, pp.Name, cmp.Or(pp.Spec.InstanceID, "(unknown)"))
 		}
 	}
 	return nil
 }
 
-// upstreamNames are the controller and the webhook, by namespace or "" for --system-namespace, as chart and kustomize make them.
-var upstreamNames = [][2]string{
-	{"", "peerpodctrl-controller-manager"}, {"", "peerpod-ctrl-controller-manager"}, {"peer-pods-webhook-system", "peer-pods-webhook-controller-manager"},
+// upstreamNames are the controller and the webhook: the namespace, or "" for --system-namespace, the name, and the folder of
+// upstream's sources from which kustomize makes it; the chart's have no folder of their own.
+var upstreamNames = [][3]string{
+	{"", "peerpodctrl-controller-manager", ""}, {"", "peerpod-ctrl-controller-manager", "src/peerpod-ctrl/config/default"},
+	{"peer-pods-webhook-system", "peer-pods-webhook-controller-manager", "src/webhook/config/default"},
 }
 
 const upstreamWebhook = "peer-pods-webhook-mutating-webhook-configuration"
 
-func (a *App) upstreamPrograms(ctx context.Context, c *cluster, p *Plan) {
+// upstreamPrograms returns the folders of those that are there, in the order in which they are applied.
+func (a *App) upstreamPrograms(ctx context.Context, c *cluster, p *Plan) (folders []string) {
 	for _, n := range upstreamNames {
 		namespace := cmp.Or(n[0], a.system)
 		if err := c.Get(ctx, api(apps, namespace, "deployments", n[1]), &object{}); err == nil {
 			p.found("Deployment "+namespace+"/"+n[1], "goes with the old installation")
+			if n[2] != "" {
+				folders = append(folders, n[2])
+			}
 		}
 	}
 	if err := c.Get(ctx, api(admission, "", "mutatingwebhookconfigurations", upstreamWebhook), &object{}); err == nil {
 		p.found("MutatingWebhookConfiguration "+upstreamWebhook, "goes with the old installation; while it is there without its Deployment, pods are refused")
 	}
+	return folders
 }
 
-// upstreamClass returns the Helm release that has made the RuntimeClass.
-func (a *App) upstreamClass(ctx context.Context, c *cluster, p *Plan) string {
+// kataStays reports whether the RuntimeClass, and Kata with it, is still there when the Helm release of the adaptor has gone.
+func (a *App) kataStays(ctx context.Context, c *cluster, p *Plan, helm string) bool {
 	var class object
 	err := c.Get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class)
 	if err != nil {
 		p.found("RuntimeClass "+RuntimeClass, "not read: %v", err)
-		return ""
+		return false
 	}
-	helm, _ := release(&class)
-	p.found("RuntimeClass "+RuntimeClass, "%s", cmp.Or(prefixedBy("of Helm release ", helm), "of no Helm release"))
-	return helm
+	of, _ := release(&class)
+	p.found("RuntimeClass "+RuntimeClass, "%s", cmp.Or(prefixedBy("of Helm release ", of), "of no Helm release"))
+	return of == "" || of != helm
 }
 
-// adaptorSteps adds the steps, and those back. Kata stays if its RuntimeClass is another release's than the adaptor.
-func (p *Plan) adaptorSteps(system, helm, namespace, kata string) {
+// upstreamInstallation is how cloud-api-adaptor came into the cluster. Without a Helm release it was kustomize,
+// which made controller and webhook from folders of their own.
+type upstreamInstallation struct {
+	system, provider, helm, namespace string
+	folders                           []string
+	kata                              bool
+}
+
+// valuesFromSettings is a program of jq: it makes values of the chart from ConfigMap and Secrets, which upstream's chart has the same.
+const valuesFromSettings = `INDEX(.items[]; .kind + .metadata.name) | map_values(.data // {}) | (."Secretssh-key-secret" // {}) as $ssh | ` +
+	`{provider: $p, providerConfigs: {($p): (."ConfigMappeer-pods-cm" | del(.CLOUD_PROVIDER))}, providerSecrets: {($p): ((."Secretpeer-pods-secret" // {}) ` +
+	`+ ({id_rsa: $ssh.id_rsa, id_rsa_pub: $ssh["id_rsa.pub"]} | with_entries(select(.value))) | map_values(@base64d))}, ` +
+	`tlsCerts: ((."Secretcerts-for-tls" // {}) | {ca: ."ca.crt", cert: ."client.crt", key: ."client.key"} | with_entries(select(.value)) | map_values(@base64d))}`
+
+// adaptorSteps adds the steps, and those back.
+func (p *Plan) adaptorSteps(u *upstreamInstallation) {
 	p.restart("the adaptor on all nodes at once: two cannot serve one node")
-	install := "helm install outrigger deploy/chart --namespace " + system + " --set image.prefix=REGISTRY/FOLDER"
-	if helm != "" {
-		p.step("Keep the values.", "umask 077; helm get values "+helm+" --namespace "+namespace+" --output yaml > values.yaml")
-		install += " --values values.yaml --set image.name=null,image.tag=TAG"
+	// The definition of PeerPods stays when Helm removes upstream's chart, and belongs to no release.
+	chart := "outrigger deploy/chart --namespace " + u.system + " --values values.yaml --set image.prefix=REGISTRY/FOLDER,image.tag=TAG,provider=" + u.provider
+	if u.kata {
+		chart += " --set runtimeClass.create=false"
 	} else {
-		p.step("Keep the settings.", "umask 077; kubectl get configmap,secret --namespace "+system+" --output yaml > settings.yaml")
-		install += " --set provider=PROVIDER --values values.yaml"
+		chart += " --set nodeInstaller.enabled=true"
 	}
-	if kata != "" && kata != helm {
-		install += " --set runtimeClass.create=false"
-	} else {
-		install += " --set nodeInstaller.enabled=true"
+	remove, again := u.kustomize()
+	removal := "Remove the old installation. Folders of peerpod-ctrl take the namespace with them, and whatever else is in it."
+	keep := []string{"umask 077; kubectl get configmap,secret --namespace " + u.system + " --output json > settings.json",
+		"jq --arg p " + u.provider + " '" + valuesFromSettings + "' settings.json > values.yaml"}
+	if u.helm != "" {
+		removal = "Remove the old installation."
+		keep = []string{"umask 077; helm get values " + u.helm + " --namespace " + u.namespace + " --output yaml > values.yaml"}
+		remove = []string{"helm uninstall " + u.helm + " --namespace " + u.namespace}
+		again = []string{"kubectl wait --for=delete namespace/peer-pods-webhook-system --timeout=5m", "helm install " + u.helm + " UPSTREAM/src/cloud-api-adaptor/install/charts/peerpods --namespace " + u.namespace + " --values values.yaml"}
 	}
-	p.step("Make and push the images.", "make image push CLOUD_PROVIDER=PROVIDER PREFIX=REGISTRY/FOLDER TAG=TAG")
+	p.step("Keep the values, and see that Outrigger's chart takes them.", append(keep, "helm template "+chart+" > /dev/null")...)
+	p.step("Make and push the images.", "make image push CLOUD_PROVIDER="+u.provider+" PREFIX=REGISTRY/FOLDER TAG=TAG")
 	p.step("End the pods that run in VMs, by scaling down what makes them; wait until no PeerPod is left.", "kubectl get peerpods --all-namespaces")
-	if helm != "" {
-		p.step("Remove the old installation.", "helm uninstall "+helm+" --namespace "+namespace)
-	} else {
-		p.step("Remove the old installation with the overlay that made it, then write providerConfigs and providerSecrets from settings.yaml into values.yaml.",
-			"kubectl delete --kustomize OVERLAY")
-	}
-	p.step("Install Outrigger and look at it.", install, "kubectl outrigger check")
+	p.step(removal, remove...)
+	p.step("Install Outrigger and look at it.", "helm install "+chart+" --create-namespace --take-ownership", "kubectl outrigger check")
 	p.step("Scale up again.")
 	p.back("End the pods again; wait until no PeerPod is left.", "kubectl get peerpods --all-namespaces")
-	p.back("Remove Outrigger and its definitions, which upstream's chart brings itself.", "helm uninstall outrigger --namespace "+system,
+	p.back("Remove Outrigger and its definitions, which upstream brings itself.", "helm uninstall outrigger --namespace "+u.system,
 		"kubectl delete crd peerpods.confidentialcontainers.org podvmpools.confidentialcontainers.org")
-	again := "kubectl apply --kustomize OVERLAY"
-	if helm != "" {
-		again = "helm install " + helm + " UPSTREAM/install/charts/peerpods --namespace " + namespace + " --values values.yaml"
+	p.back("Install upstream again.", again...)
+}
+
+// kustomize returns what removes an installation without Helm, and what makes it again, in a checkout of upstream's release.
+func (u *upstreamInstallation) kustomize() (remove, again []string) {
+	folders := append(slices.Clone(u.folders), "src/cloud-api-adaptor/install/overlays/"+u.provider)
+	for _, folder := range folders {
+		remove = append([]string{"kubectl delete --ignore-not-found --kustomize UPSTREAM/" + folder}, remove...)
+		again = append(again, "kubectl apply --kustomize UPSTREAM/"+folder)
 	}
-	p.back("Install upstream again.", again)
+	return remove, again
 }

@@ -137,13 +137,17 @@ func (p *Plan) operands(ctx context.Context, c *cluster) error {
 	return nil
 }
 
+// operandsTLS keeps the flags of the operands' TLS, which OpenShift's operator writes from the cluster's profile.
+const operandsTLS = "tls=$(oc get deployments --namespace " + operandNamespace + " --output=json | " +
+	`jq --raw-output '[.items[0].spec.template.spec.containers[0].command[2] | scan("--tls-[a-z-]+=[^ ]+")] | join(" ")')`
+
 func (p *Plan) operatorSteps(bundle string, where *infrastructure, overrides int) {
 	flags := "--platform " + bundle + " --infrastructure-name " + where.Status.InfrastructureName + " --images-file images.yaml"
 	if where.Status.ControlPlaneTopology == "SingleReplica" {
 		flags += " --single-replica"
 	}
-	p.step("See what would change: without a Deployment or DaemonSet in the output no pod restarts.",
-		"oc get configmap "+operatorImages+" --namespace "+cccmoNamespace+" --output=yaml > images.yaml", "ccm-operator diff "+flags)
+	p.step("See what would change: without a Deployment or DaemonSet in the output no pod restarts. A proxy needs --http-proxy and so on.",
+		"oc get configmap "+operatorImages+" --namespace "+cccmoNamespace+" --output=yaml > images.yaml", operandsTLS, "ccm-operator diff "+flags+" $tls")
 	list := "the override"
 	if overrides > 0 {
 		list = fmt.Sprintf("the override beside your %d", overrides)

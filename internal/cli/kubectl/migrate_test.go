@@ -4,6 +4,7 @@ package kubectl
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 )
@@ -46,7 +47,7 @@ func TestMigrateFromTheAdaptor(t *testing.T) {
 		"Settings: 3 stay as they are.", "LIBVIRT_FIRMWARE  LIBVIRT_EFI_FIRMWARE", "PAUSE_IMAGE       no effect", "LIBVIRT_TYPO      unknown",
 		"pod shop/web, with its VM; made again by its ReplicaSet", "pod shop/alone, with its VM; nobody makes it again",
 		"1, for 2 pods of class kata-remote", "peer-pods-webhook-controller-manager", upstreamWebhook,
-		"helm uninstall peerpods --namespace "+SystemNamespace, "--values values.yaml --set image.name=null,image.tag=TAG --set nodeInstaller.enabled=true", "The way back:")
+		"helm uninstall peerpods --namespace "+SystemNamespace, "--values values.yaml --set image.prefix=REGISTRY/FOLDER,image.tag=TAG,provider=libvirt --set nodeInstaller.enabled=true", "--take-ownership", "The way back:")
 	wantsNot(t, out, "Settle first", "/f")
 
 	// Kata of a release of its own stays.
@@ -109,7 +110,7 @@ func TestMigrateFromOpenShiftsOperator(t *testing.T) {
 	f := openshift(t)
 	out := f.succeeds("migrate", "--from", "cccmo")
 	wants(t, out, "platform AWS, name shop-x7", "release 4.20.1", "deployments "+operandNamespace+"/aws-cloud-controller-manager", "stays as it is",
-		"ccm-operator diff --platform aws --infrastructure-name shop-x7 --images-file images.yaml --single-replica", "beside your 1", "Deployment a/b", "no pod of the operands")
+		"ccm-operator diff --platform aws --infrastructure-name shop-x7 --images-file images.yaml --single-replica $tls", "tls=$(oc get deployments --namespace "+operandNamespace, "beside your 1", "Deployment a/b", "no pod of the operands")
 	wantsNot(t, out, "Settle first")
 
 	f.put(openshiftConfig+"/infrastructures/cluster", o{"status": o{"platformStatus": o{"type": "BareMetal"}}})
@@ -135,15 +136,19 @@ func TestMigrateFromDockerProvider(t *testing.T) {
 		f.put(api(definitions, "", "customresourcedefinitions", kind+"."+capiInfrastructure), o{"spec": o{"versions": []any{o{"name": "v1alpha4", "served": false}, o{"name": "v1beta1", "served": true}}}})
 	}
 	group := "/apis/" + capiInfrastructure + "/v1beta1"
-	f.put(api(group, "shop", "dockerclusters", "one"), o{"metadata": o{"name": "one", "namespace": "shop"}})
+	f.put(api(group, "shop", "dockerclusters", "one"), o{"metadata": o{"name": "one", "namespace": "shop", "labels": o{capiClusterLabel: "first"}}})
 	f.put(api(group, "shop", "dockermachines", "one-cp"), o{"metadata": o{"name": "one-cp", "namespace": "shop"}, "spec": o{"bootstrapped": true}})
 	out := f.succeeds("migrate", "--from", "capd")
-	wants(t, out, "Deployment capd-system/capd-controller-manager", "cluster shop/one: its containers are not taken over", "dockermachines shop/one-cp bootstrapped", "clusterctl delete --infrastructure docker")
+	wants(t, out, "Deployment capd-system/capd-controller-manager", "cluster shop/one: its containers are not taken over", "dockermachines shop/one-cp bootstrapped", "clusterctl delete --infrastructure docker",
+		"kubectl delete clusters.cluster.x-k8s.io --wait --ignore-not-found --namespace shop first\n", `kubectl delete "$kind" --all`, "--infrastructure docker:VERSION")
 	wantsNot(t, out, "capi-system", "Settle first")
 
-	f.put(api(group, "shop", "devclusters", "two"), o{"metadata": o{"name": "two", "namespace": "shop"}})
+	f.put(api(group, "shop", "devclusters", "two"), o{"metadata": o{"name": "two", "namespace": "shop"}, "spec": o{"backend": o{"inMemory": o{}}}})
+	f.put(api(group, "shop", "devmachinetemplates", "cp"), o{"metadata": o{"name": "cp", "namespace": "shop"}, "spec": o{"template": o{"spec": o{"backend": o{"docker": o{}}}}}})
 	plan := f.plan(2, "--from", "capd")
-	if len(plan.SettleFirst) != 1 {
+	if len(plan.SettleFirst) != 2 {
 		t.Errorf("%q", plan.SettleFirst)
 	}
+	wants(t, strings.Join(plan.SettleFirst, "\n"), "devclusters shop/two: it has no backend docker", "shop/cp: write it as one of dockermachinetemplates")
+	wants(t, strings.Join(plan.Restarts, "\n"), "cluster shop/two")
 }

@@ -4,7 +4,6 @@ package kubectl
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // maxEvents is how many Events are shown, the newest.
@@ -29,27 +30,35 @@ type Event struct {
 	source  string // who reports it
 }
 
-// podEvents returns the newest Events of the pod, oldest first. Those of an
-// earlier pod of the name are left out unless the pod is gone.
-func (a *App) podEvents(ctx context.Context, c *cluster, namespace, name, uid string) ([]Event, error) {
-	selector := "involvedObject.kind=Pod,involvedObject.name=" + name
-	events, err := list[corev1.Event](ctx, c, core(namespace, "events"), map[string]string{"fieldSelector": selector})
-	if err != nil {
-		return nil, fmt.Errorf("list the Events of pod %s/%s: %w", namespace, name, err)
-	}
-	events = slices.DeleteFunc(events, func(e corev1.Event) bool { return uid != "" && string(e.InvolvedObject.UID) != uid })
-	slices.SortStableFunc(events, func(x, y corev1.Event) int { return lastSeen(&x).Compare(lastSeen(&y)) })
+// aboutObject selects the Events of one object.
+func aboutObject(kind, name string) map[string]string {
+	return map[string]string{"fieldSelector": "involvedObject.kind=" + kind + ",involvedObject.name=" + name}
+}
+
+// newest returns the newest Events, oldest first. Those of an earlier object of the name are left out, unless the
+// object is gone and has no UID.
+func (a *App) newest(events []*corev1.Event, uid string) []Event {
+	events = slices.DeleteFunc(slices.Clone(events), func(e *corev1.Event) bool { return uid != "" && string(e.InvolvedObject.UID) != uid })
+	slices.SortStableFunc(events, func(x, y *corev1.Event) int { return lastSeen(x).Compare(lastSeen(y)) })
 	shown := []Event{}
 	for _, e := range events[max(0, len(events)-maxEvents):] {
-		shown = append(shown, Event{Time: lastSeen(&e).UTC(), Type: e.Type, source: e.Source.Component, Reason: e.Reason, Message: e.Message, Count: int(e.Count), age: a.age(lastSeen(&e))})
+		shown = append(shown, Event{Time: lastSeen(e).UTC(), Type: e.Type, source: e.Source.Component, Reason: e.Reason, Message: redact.Foreign(e.Message), Count: int(e.Count), age: a.age(lastSeen(e))})
 	}
-	return shown, nil
+	return shown
 }
 
 func (d *Description) print(w io.Writer) {
-	if len(d.Problems) == 0 {
-		fmt.Fprintln(w, "No problems.")
-	} else {
+	d.printTree(w)
+	d.printEvents(w)
+}
+
+// printTree prints all but the Events, the problems first.
+func (d *Description) printTree(w io.Writer) {
+	switch {
+	case d.Problems == nil: // nobody has looked for them
+	case len(d.Problems) == 0:
+		fmt.Fprint(w, "No problems.\n\n")
+	default:
 		fmt.Fprintln(w, "Problems:")
 	}
 	for _, p := range d.Problems {
@@ -58,9 +67,10 @@ func (d *Description) print(w io.Writer) {
 			fmt.Fprintf(w, "    -> %s\n", p.Hint)
 		}
 	}
-	fmt.Fprintln(w)
+	if len(d.Problems) > 0 {
+		fmt.Fprintln(w)
+	}
 	d.Tree.print(w, "", "")
-	d.printEvents(w)
 }
 
 func prefixed(reason string) string {
@@ -101,7 +111,7 @@ func (d *Description) printEvents(w io.Writer) {
 		if e.Count > 1 {
 			times = fmt.Sprintf(" (%d times)", e.Count)
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s%s\n", e.age, e.Type, e.Reason, strings.ReplaceAll(e.Message, "\n", " "), times)
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s%s\n", e.age, e.Type, e.Reason, e.Message, times)
 	}
 	table.Flush()
 }

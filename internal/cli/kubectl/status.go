@@ -209,7 +209,7 @@ func (s *Status) waitsFor() string {
 	var text strings.Builder
 	for _, r := range s.Problems {
 		if r.Status == doctor.Error {
-			fmt.Fprintf(&text, "waiting for %s: %s\n", r.Name, redact.Line(firstLine(r.Detail)))
+			fmt.Fprintf(&text, "waiting for %s: %s\n", r.Name, firstLine(r.Detail))
 		}
 	}
 	return text.String()

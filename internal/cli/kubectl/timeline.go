@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +34,7 @@ by layer, and as long as the guest runs: outrigger timeline, on the node.`,
 				return err
 			}
 			if len(peerPods) == 0 || len(peerPods[0].Status.Steps) == 0 {
-				return noSteps(namespace, args[0], d.Problems)
+				return withProblems(fmt.Sprintf("no step of the start of pod %s/%s is known yet", namespace, args[0]), d.Problems)
 			}
 			return timeline.Write(a.Stdout, output, namespace+"/"+args[0], ofSteps(peerPods[0].Status.Steps), timeline.LeastWidth)
 		},
@@ -44,12 +43,12 @@ by layer, and as long as the guest runs: outrigger timeline, on the node.`,
 	return cmd
 }
 
-func noSteps(namespace, name string, problems []Problem) error {
-	text := []string{fmt.Sprintf("no step of the start of pod %s/%s is known yet", namespace, name)}
+// withProblems returns an error with the problems that may be why.
+func withProblems(text string, problems []Problem) error {
 	for _, p := range problems {
-		text = append(text, p.Where+": "+prefixed(p.Reason)+p.Message)
+		text += "\n" + p.Where + ": " + prefixed(p.Reason) + p.Message
 	}
-	return errors.New(strings.Join(text, "\n"))
+	return errors.New(text)
 }
 
 // ofSteps returns the timeline of a PeerPod's steps.

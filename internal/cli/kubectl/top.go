@@ -3,12 +3,14 @@
 package kubectl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -52,6 +54,10 @@ func (c *cluster) usage(ctx context.Context, namespace string) (Usage, error) {
 	if err != nil {
 		return nil, err
 	}
+	return usageOf(pointers(nodes), pointers(peerPods)), nil
+}
+
+func usageOf(nodes []*node, peerPods []*v1alpha1.PeerPod) Usage {
 	byNode, known := map[string]*NodeUsage{}, map[string]bool{}
 	of := func(name string) *NodeUsage {
 		if byNode[name] == nil {
@@ -65,20 +71,20 @@ func (c *cluster) usage(ctx context.Context, namespace string) (Usage, error) {
 			of(n.Metadata.Name).Capacity = &capacity
 		}
 	}
-	for i := range peerPods {
-		if peerPods[i].Spec.Pool != nil { // its pod has one, too; one that waits is on no node
+	for _, pp := range peerPods {
+		if pp.Spec.Pool != nil { // its pod has one, too; one that waits is on no node
 			continue
 		}
-		u := of(peerPods[i].Spec.NodeName)
+		u := of(pp.Spec.NodeName)
 		u.PeerPods++
-		u.Phases[claims.PhaseOf(&peerPods[i])]++
+		u.Phases[claims.PhaseOf(pp)]++
 		u.Gone = !known[u.Node]
 	}
 	usage := Usage{}
 	for _, name := range slices.Sorted(maps.Keys(byNode)) {
 		usage = append(usage, byNode[name])
 	}
-	return usage, nil
+	return usage
 }
 
 // phases in the order of a PeerPod's life.
@@ -92,22 +98,23 @@ func (u Usage) print(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tVMS\tCAPACITY\tPENDING\tCONNECTING\tREADY\tFAILED\tDELETING")
 	for _, n := range u {
-		name := n.Node
-		switch {
-		case name == "":
-			name = "(unknown)"
-		case n.Gone:
-			name += " (gone)"
-		}
-		capacity := "-"
-		if n.Capacity != nil {
-			capacity = strconv.Itoa(*n.Capacity)
-		}
-		fmt.Fprintf(table, "%s\t%d\t%s", name, n.PeerPods, capacity)
-		for _, phase := range phases {
-			fmt.Fprintf(table, "\t%d", n.Phases[phase])
-		}
-		fmt.Fprintln(table)
+		fmt.Fprintln(table, strings.Join(n.cells(), "\t"))
 	}
 	table.Flush()
+}
+
+// cells are the columns of a node, from its name to the number that is being removed.
+func (n *NodeUsage) cells() []string {
+	name, capacity := cmp.Or(n.Node, "(unknown)"), "-"
+	if n.Gone && n.Node != "" {
+		name += " (gone)"
+	}
+	if n.Capacity != nil {
+		capacity = strconv.Itoa(*n.Capacity)
+	}
+	cells := []string{name, strconv.Itoa(n.PeerPods), capacity}
+	for _, phase := range phases {
+		cells = append(cells, strconv.Itoa(n.Phases[phase]))
+	}
+	return cells
 }

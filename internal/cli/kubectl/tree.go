@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // slowBoot is after what time a VM whose agent does not answer is a problem;
@@ -105,10 +106,11 @@ func conditionPart(pp *v1alpha1.PeerPod, kind, conditionType string) *Part {
 	return part
 }
 
-// firstLine keeps trees readable; problems have the whole text.
+// firstLine keeps trees readable, without secrets; problems have the whole text.
 func firstLine(text string) string {
 	const most = 120
 	text, _, _ = strings.Cut(text, "\n")
+	text = redact.Foreign(text)
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
 	}

@@ -31,8 +31,8 @@ func (p *Pod) check() error {
 			errs = append(errs, errors.New(at+"want a name of its own and an image"))
 		}
 		names[c.Name] = true
-		if c.ImagePullPolicy == corev1.PullNever {
-			errs = append(errs, errors.New(at+"imagePullPolicy Never: a new VM has no images"))
+		if p := c.ImagePullPolicy; p != "" && p != corev1.PullAlways && p != corev1.PullIfNotPresent && p != corev1.PullNever {
+			errs = append(errs, fmt.Errorf("%simagePullPolicy: %q is not Always, IfNotPresent or Never", at, p))
 		}
 		_, err := p.Env(c, map[string]string{})
 		errs = append(errs, wrap(at, err))

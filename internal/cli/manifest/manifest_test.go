@@ -39,7 +39,7 @@ func TestWhatHasNoEffectIsAnError(t *testing.T) {
 		head + "    volumeMounts: [{name: v, mountPath: /x}]\n":                                                                         `volume "v" is not in spec.volumes`,
 		head + "    env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]\n":                                                   `Secret "s" is not in the file`,
 		head + "    env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.foo}}}]\n":                                                   `fieldPath "spec.foo"`,
-		head + "    imagePullPolicy: Never\n":                                                                                           "imagePullPolicy Never",
+		head + "    imagePullPolicy: Sometimes\n":                                                                                       `imagePullPolicy: "Sometimes" is not`,
 		head + "    volumeMounts: [{name: v, mountPath: /x, subPath: ../a}]\n  volumes: [{name: v, emptyDir: {}}]\n":                    "path in an emptyDir",
 		head + "---\n" + head:                        "several Pods",
 		"apiVersion: apps/v1\nkind: Deployment\n":    "kind apps/v1 Deployment: want v1 Pod",

@@ -40,6 +40,11 @@ func Absolute(reference string) (string, error) {
 	return reference, nil
 }
 
+// OnHost reports whether a reference names an image that lies on this host.
+func OnHost(reference string) bool {
+	return strings.HasPrefix(reference, prefixOCI) || strings.HasPrefix(reference, prefixArchive)
+}
+
 // ErrBadReference means that the text is not an image reference.
 var ErrBadReference = errors.New("invalid image reference")
 
@@ -48,11 +53,14 @@ type Image struct {
 	// Name is what the user wrote.
 	Name string
 	// Reference pins the image by digest for a guest that pulls it from its
-	// registry; empty when only [Serve] can give it to a guest.
+	// registry; empty when [Serve] gives it to a guest.
 	Reference string
-	Digest    v1.Hash
-	Config    v1.Config
-	image     v1.Image
+	// Held says that it is of the store.
+	Held   bool
+	Digest v1.Hash
+	Config v1.Config
+	image  v1.Image
+	ref    name.Reference // of an image of a registry
 }
 
 // Options steer Open.
@@ -62,7 +70,24 @@ type Options struct {
 	// Keychain finds credentials for registries; nil means those of
 	// `docker login`.
 	Keychain authn.Keychain
+	// Store has the images that were pulled to this host.
+	Store Store
+	Policy
+	// Report is told how far the download of layers is that Always may need.
+	Report func(Layer)
 }
+
+// Policy says from where an image of a registry comes.
+type Policy string
+
+// Policies. Without one, and with Missing, it is the store, or the registry if it was not pulled.
+const (
+	Missing Policy = "missing"
+	Always  Policy = "always" // pulled to the store first, if the registry has another
+	Never   Policy = "never"
+	// Guest leaves out the store: the guest asks the registry.
+	Guest Policy = "guest"
+)
 
 // Open resolves an image reference: one of a registry, oci:DIR[:TAG|@DIGEST]
 // or docker-archive:FILE[:TAG]. Layers are not read.
@@ -78,27 +103,101 @@ func Open(ctx context.Context, ref string, opts Options) (*Image, error) {
 	case strings.HasPrefix(ref, prefixArchive):
 		img.image, err = openArchive(strings.TrimPrefix(ref, prefixArchive))
 	default:
-		img.image, img.Reference, err = openRemote(ctx, ref, platform, opts.Keychain)
+		err = img.open(ctx, platform, opts)
+	}
+	if err == nil {
+		err = img.load(platform)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", ref, err)
 	}
-	return img, img.load(platform)
+	return img, nil
+}
+
+// open finds an image of a registry where the policy says.
+func (i *Image) open(ctx context.Context, platform v1.Platform, opts Options) (err error) {
+	if err := i.parse(); err != nil {
+		return err
+	}
+	if opts.Policy == Always {
+		if _, _, err := opts.Store.pull(ctx, i.Name, platform, opts.Report); err != nil {
+			return err
+		}
+	}
+	if opts.Policy != Guest {
+		i.image, err = opts.Store.open(i.ref, platform)
+		i.Held = err == nil
+		if i.Held || opts.Policy == Never || !errors.Is(err, ErrNotPulled) {
+			return err
+		}
+	}
+	if err := i.ask(ctx, platform, opts.Keychain); err != nil {
+		return err
+	}
+	i.Reference, err = i.Pinned(ctx, opts.Keychain)
+	return err
+}
+
+func (i *Image) parse() (err error) {
+	if i.ref, err = name.ParseReference(i.Name); err != nil {
+		err = fmt.Errorf("%w: %w; want a registry reference, oci:DIR or docker-archive:FILE", ErrBadReference, err)
+	}
+	return err
+}
+
+// ask opens an image at its registry.
+func (i *Image) ask(ctx context.Context, platform v1.Platform, keys authn.Keychain) error {
+	descriptor, err := remote.Get(i.ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(orDocker(keys)))
+	if err != nil {
+		return fmt.Errorf("asking its registry: %w", err)
+	}
+	if descriptor.MediaType.IsIndex() {
+		var index v1.ImageIndex
+		if index, err = descriptor.ImageIndex(); err == nil {
+			i.image, err = pick(index, "", platform)
+		}
+	} else {
+		i.image, err = descriptor.Image()
+	}
+	if err != nil {
+		return fmt.Errorf("asking its registry: %w", err)
+	}
+	return nil
+}
+
+// Pinned returns the reference by digest for a guest that asks the registry; empty if that wants credentials, which a
+// guest has none of. A program that keeps credentials is asked for them.
+func (i *Image) Pinned(ctx context.Context, keys authn.Keychain) (string, error) {
+	digest, err := i.image.Digest()
+	if err != nil {
+		return "", err
+	}
+	if auth, err := authn.Resolve(ctx, orDocker(keys), i.ref.Context()); err == nil && auth != authn.Anonymous {
+		return "", nil
+	}
+	return i.ref.Context().Name() + "@" + digest.String(), nil
+}
+
+func orDocker(keys authn.Keychain) authn.Keychain {
+	if keys == nil {
+		return authn.DefaultKeychain
+	}
+	return keys
 }
 
 // load reads the configuration and checks that it is for the platform.
 func (i *Image) load(want v1.Platform) (err error) {
 	if i.Digest, err = i.image.Digest(); err != nil {
-		return fmt.Errorf("image %s: %w", i.Name, err)
+		return err
 	}
 	cfg, err := i.image.ConfigFile()
 	if err != nil {
-		return fmt.Errorf("image %s: reading its configuration: %w", i.Name, err)
+		return fmt.Errorf("reading its configuration: %w", err)
 	}
 	i.Config = cfg.Config
 	if cfg.OS != "" && cfg.OS != want.OS || cfg.Architecture != "" && cfg.Architecture != want.Architecture {
-		return fmt.Errorf("image %s is for %s/%s, the pod VM runs %s/%s; pick another image or --platform",
-			i.Name, cfg.OS, cfg.Architecture, want.OS, want.Architecture)
+		return fmt.Errorf("it is for %s/%s, the pod VM runs %s/%s; pick another image or --platform",
+			cfg.OS, cfg.Architecture, want.OS, want.Architecture)
 	}
 	return nil
 }
@@ -114,41 +213,6 @@ func ParsePlatform(text string) (v1.Platform, error) {
 		return v1.Platform{}, fmt.Errorf("platform %q: want linux/ARCH, e.g. linux/%s", text, runtime.GOARCH)
 	}
 	return *p, nil
-}
-
-func openRemote(ctx context.Context, text string, platform v1.Platform, keys authn.Keychain) (v1.Image, string, error) {
-	ref, err := name.ParseReference(text)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w; want a registry reference, oci:DIR or docker-archive:FILE", ErrBadReference, err)
-	}
-	if keys == nil {
-		keys = authn.DefaultKeychain
-	}
-	descriptor, err := remote.Get(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(keys))
-	if err != nil {
-		return nil, "", fmt.Errorf("asking its registry: %w", err)
-	}
-	var img v1.Image
-	if descriptor.MediaType.IsIndex() {
-		var index v1.ImageIndex
-		if index, err = descriptor.ImageIndex(); err == nil {
-			img, err = pick(index, "", platform)
-		}
-	} else {
-		img, err = descriptor.Image()
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("asking its registry: %w", err)
-	}
-	digest, err := img.Digest()
-	if err != nil {
-		return nil, "", err
-	}
-	pinned := ref.Context().Name() + "@" + digest.String()
-	if auth, err := authn.Resolve(ctx, keys, ref.Context()); err == nil && auth != authn.Anonymous {
-		pinned = "" // the guest has none, so this host passes the image on
-	}
-	return img, pinned, nil
 }
 
 func openArchive(text string) (v1.Image, error) {

@@ -5,6 +5,7 @@ package registry_test
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"io"
 	"log"
 	"net/http"
@@ -311,6 +312,12 @@ func TestUpperLayerHidesThePasswdBelow(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	os.Setenv("DOCKER_CONFIG", "/nonexistent") // nobody's credentials may steer tests
+	os.Setenv("DOCKER_CONFIG", "/nonexistent")       // nobody's credentials may steer tests
+	if dir := os.Getenv("TEST_PULL_TO"); dir != "" { // the process that TestPullIsKilled kills
+		if _, _, err := (registry.Store{Dir: dir}).Pull(context.Background(), os.Args[1], "", func(registry.Layer) {}); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }

@@ -76,6 +76,9 @@ func (m *meters) sweptAt(name string, at time.Time, claimed, unclaimed int) {
 	m.swept.WithLabelValues(name).Set(float64(at.Unix()))
 	m.listed.WithLabelValues(name, "true").Set(float64(claimed))
 	m.listed.WithLabelValues(name, "false").Set(float64(unclaimed))
+	for _, cause := range []string{causePeerPod, causeUnclaimed, causeDouble} {
+		m.deleted.WithLabelValues(name, cause) // from zero on, so that increase() has the first
+	}
 }
 
 // countPool updates the number of a pool's VMs.

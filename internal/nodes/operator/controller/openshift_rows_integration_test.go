@@ -246,7 +246,7 @@ func tlsSettings(t *testing.T, w *world) {
 	w.configured(t)
 	w.start(t, onClusterOperator)
 	const modern = ", tlsSecurityProfile: {type: Modern, modern: {}}"
-	v12, v13 := []string{"--tls-min-version=VersionTLS12", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,"}, []string{"--tls-min-version=VersionTLS13", "!--tls-cipher-suites"}
+	v12, v13 := []string{"--tls-min-version=VersionTLS12", "--tls-cipher-suites=TLS_AES_128_GCM_SHA256,"}, []string{"--tls-min-version=VersionTLS13", "!--tls-cipher-suites"}
 	w.containerHas(t, awsDeployment, v12...)
 	for _, c := range []struct {
 		spec string

@@ -94,7 +94,8 @@ func (s Settings) Apply(c *tls.Config) {
 const custom = "apiserver " + openshift.ClusterName + ": spec.tlsSecurityProfile.custom"
 
 // ofProfile ignores ciphers that Go does not have, as the API server does; that none
-// is left is an error.
+// is left is an error. Those of TLS 1.3 have no effect in Go, and stay: OpenShift's
+// operator writes them, and other arguments would restart the operands.
 func ofProfile(p *configv1.TLSProfileSpec) (Settings, error) {
 	version := string(p.MinTLSVersion)
 	if _, err := cliflag.TLSVersion(version); err != nil {
@@ -103,7 +104,7 @@ func ofProfile(p *configv1.TLSProfileSpec) (Settings, error) {
 	known := cliflag.TLSCipherPossibleValues()
 	var names []string
 	for _, c := range p.Ciphers {
-		if name := iana(c); slices.Contains(known, name) && !strings.HasPrefix(name, "TLS_AES_") && !strings.HasPrefix(name, "TLS_CHACHA20_") {
+		if name := iana(c); slices.Contains(known, name) {
 			names = append(names, name)
 		}
 	}

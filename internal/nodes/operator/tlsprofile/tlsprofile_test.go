@@ -38,8 +38,9 @@ func TestAPIServer(t *testing.T) {
 			TLSProfileSpec: configv1.TLSProfileSpec{MinTLSVersion: version, Ciphers: ciphers},
 		}}
 	}
-	// Those of OpenShift's own operator, with the ciphers that Go has.
+	// Those of OpenShift's own operator, with the ciphers that Go has, also those of TLS 1.3.
 	ciphers := []string{
+		"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256",
 		"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
 		"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
 		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
@@ -62,7 +63,7 @@ func TestAPIServer(t *testing.T) {
 		"a later value":  {with("Another", modern), Settings{MinVersion: "VersionTLS13"}},
 		"strict, none":   {with(configv1.TLSAdherencePolicyStrictAllComponents, nil), intermediate},
 		"old":            {with(configv1.TLSAdherencePolicyStrictAllComponents, &configv1.TLSSecurityProfile{Type: configv1.TLSProfileOldType}), old},
-		"custom":         {with(configv1.TLSAdherencePolicyStrictAllComponents, custom("VersionTLS11", "ECDHE-RSA-AES128-SHA", "DHE-RSA-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256")), Settings{"VersionTLS11", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"}},
+		"custom":         {with(configv1.TLSAdherencePolicyStrictAllComponents, custom("VersionTLS11", "ECDHE-RSA-AES128-SHA", "DHE-RSA-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256")), Settings{"VersionTLS11", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA,TLS_AES_128_GCM_SHA256"}},
 		"custom TLS 1.3": {with(configv1.TLSAdherencePolicyStrictAllComponents, custom("VersionTLS13", "TLS_AES_128_GCM_SHA256")), Settings{MinVersion: "VersionTLS13"}},
 	} {
 		if got, err := FromAPIServer(c.a); err != nil || got != c.want {

@@ -58,6 +58,13 @@ func New(providerName string) *Metrics {
 	build.Set(1)
 	m.registry.MustRegister(m.steps, m.starts, m.calls, m.guest, m.failures, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// From zero on: Prometheus' rate does not count the first of a series that begins with one.
+	for _, result := range []string{"ok", "error"} {
+		m.starts.WithLabelValues(providerName, result)
+	}
+	for _, class := range provider.Classes() {
+		m.failures.WithLabelValues(providerName, "create-instance", class.Error())
+	}
 	return m
 }
 

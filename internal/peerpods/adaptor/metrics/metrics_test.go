@@ -41,6 +41,11 @@ func wantLines(t *testing.T, text string, lines ...string) {
 
 func TestChangesAreCounted(t *testing.T) {
 	m := New("fake")
+	wantLines(t, scrape(t, m), // rate() does not count the first of a series that begins with one
+		`outrigger_adaptor_errors_total{class="quota exceeded",provider="fake",step="create-instance"} 0`,
+		`outrigger_adaptor_start_duration_seconds_count{provider="fake",result="error"} 0`,
+		`outrigger_adaptor_start_duration_seconds_count{provider="fake",result="ok"} 0`,
+	)
 	quota := &adaptor.StepError{Step: "create-instance", Err: fmt.Errorf("%w: no more", provider.ErrQuota)}
 	for _, change := range []adaptor.Change{
 		{Kind: adaptor.ChangeDone, Step: "tunnel", Took: 30 * time.Millisecond},

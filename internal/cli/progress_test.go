@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/outrigger/outrigger/internal/cli/registry"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+)
+
+// screen is what a terminal shows of what was written to it, of the sequences that progress writes.
+func screen(t *testing.T, written string) []string {
+	t.Helper()
+	lines, at, column := []string{""}, 0, 0
+	for written != "" {
+		switch rest, up := strings.CutPrefix(written, "\x1b["); {
+		case strings.HasPrefix(written, "\r"):
+			column, written = 0, written[1:]
+		case strings.HasPrefix(written, "\n"):
+			if at++; at == len(lines) {
+				lines = append(lines, "")
+			}
+			written = written[1:]
+		case up && strings.HasPrefix(rest, "J"):
+			lines[at], lines, written = lines[at][:column], lines[:at+1], rest[1:]
+		case up && len(rest) > 1 && rest[1] == 'A':
+			at -= int(rest[0] - '0')
+			written = rest[2:]
+		case up:
+			t.Fatalf("unknown sequence in %q", written)
+		default:
+			lines[at] = lines[at][:column] + written[:1] + lines[at][min(column+1, len(lines[at])):]
+			column, written = column+1, written[1:]
+		}
+	}
+	return lines
+}
+
+// TestProgressOnATerminal: seconds go on by themselves, lasting lines stay, each layer under way has a bar, and at the end nothing is left of it.
+func TestProgressOnATerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &bytes.Buffer{}
+		p := &shown{w: out, draw: true, width: func() int { return 60 }, stopped: make(chan struct{})}
+		sees := func(what string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if diff := cmp.Diff(want, screen(t, out.String())); diff != "" {
+				t.Errorf("%s: %s", what, diff)
+			}
+		}
+		on := show(p, "booting a VM (qemu)")
+		on(podclient.Event{Stage: podclient.StageBooting})
+		sees("at first", "booting a VM (qemu)")
+		time.Sleep(2*time.Second + 10*time.Millisecond)
+		sees("after two seconds", "booting a VM (qemu) (2 s)")
+		p.say("note: a line that stays")
+		sees("a line that stays", "note: a line that stays", "booting a VM (qemu) (2 s)")
+		on(podclient.Event{Stage: podclient.StagePulling, Done: 512, Total: 1024})
+		sees("the guest pulls", "note: a line that stays", "pulling the image: 512 B of 1.0 KiB [==========          ]")
+		report := showLayers(p)
+		layer := func(hex string, done, size int64) {
+			report(registry.Layer{Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat(hex, 64)}, Done: done, Size: size})
+			time.Sleep(barsPaused)
+		}
+		for _, hex := range []string{"a", "b", "c"} {
+			layer(hex, 0, 100)
+		}
+		layer("a", 50, 100)
+		layer("b", 25, 100)
+		layer("c", 100, 100)
+		sees("three layers", "note: a line that stays", "pulling the image to this host: 175 B of 300 B",
+			"aaaaaaaaaaaa [==========          ] 50 B of 100 B", "bbbbbbbbbbbb [=====               ] 25 B of 100 B")
+		p.width = func() int { return 20 }
+		layer("b", 100, 100)
+		sees("one layer on a narrow terminal", "note: a line that stays", "pulling the image t", "aaaaaaaaaaaa [=====")
+		p.done()
+		sees("the end", "note: a line that stays", "")
+	})
+}
+
+// TestProgressWithoutATerminal: one line for each state, without sequences and numbers that change.
+func TestProgressWithoutATerminal(t *testing.T) {
+	t.Setenv("TERM", "dumb")
+	out := &bytes.Buffer{}
+	p := (&App{Stderr: out}).newProgress(false)
+	report := showLayers(p)
+	for done := range int64(100) {
+		report(registry.Layer{Done: done, Size: 100})
+	}
+	p.say("end")
+	p.done()
+	if want := "pulling the image to this host\nend\n"; out.String() != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+	out.Reset()
+	p = (&App{Stderr: out}).newProgress(true)
+	showLayers(p)(registry.Layer{Done: 1, Size: 1})
+	p.say("end")
+	if out.Len() > 0 {
+		t.Errorf("--quiet says %q", out)
+	}
+}
