@@ -256,8 +256,9 @@ func (r *runner) tendAll(stopping context.Context) (code int, err error) {
 	return code, nil
 }
 
-// watch passes streams and signals until no container runs any more, and returns the exit code.
-func (r *runner) watch() (int, error) {
+// watch passes streams and signals until no container runs any more, and returns the exit code. early may be a signal
+// that came when the containers already ran.
+func (r *runner) watch(early error) (int, error) {
 	r.progress.done()
 	stopping, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -265,6 +266,10 @@ func (r *runner) watch() (int, error) {
 		process: r.containers[0].now().Process, term: r.term, signals: r.signals, progress: r.progress, signal: r.signalAll, pod: r.req.Pod != nil,
 		ended: func(context.Context) (int, error) { return r.tendAll(stopping) },
 		stop:  func() (time.Duration, bool) { stop(); return r.grace() },
+	}
+	var interrupted signalError
+	if errors.As(early, &interrupted) {
+		s.early = interrupted.sig
 	}
 	told := r.tellStarted(stopping)
 	code, err := s.run(context.Background(), r.containers[0].streams)

@@ -287,6 +287,6 @@ func (r *runner) takeOver(ctx context.Context) (code int, err error) {
 		fmt.Fprintln(r.streams.Stderr, "outrigger:", err) // its container runs on
 	}
 	r.findContainers()
-	code, err = r.watch()
+	code, err = r.watch(nil)
 	return code, errors.Join(err, r.tearDown(code, err))
 }

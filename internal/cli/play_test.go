@@ -246,7 +246,7 @@ func TestExecIsNoMoreThanItsContainer(t *testing.T) {
 func TestWaitAndStopOfPodsThatRestart(t *testing.T) {
 	s := newStand(t)
 	dir := t.TempDir()
-	s.detached("p2", "echo up; trap 'sleep 0.5; exit 4' TERM; [ -e "+dir+"/go ] || { touch "+dir+"/go; exit 3; }; while :; do sleep 0.02; done", "--restart", "always", "--stop-timeout", "100ms")
+	s.detached("p2", "trap 'sleep 0.5; exit 4' TERM; echo up; [ -e "+dir+"/go ] || { touch "+dir+"/go; exit 3; }; while :; do sleep 0.02; done", "--restart", "always", "--stop-timeout", "100ms")
 	codes := make(chan string, 2)
 	wait := func() { _, out, stderr := s.run("wait", "p2"); codes <- out + stderr }
 	attach := func() { code, _, _ := s.run("attach", "p2"); codes <- fmt.Sprintln(code) }
@@ -292,7 +292,7 @@ func TestPlayStopsAllContainers(t *testing.T) {
 func (s *stand) inBackground(spec string) *runRequest {
 	s.t.Helper()
 	f := &runFlags{network: "none", logLimit: "1MiB", shmSize: "64MiB"}
-	f.BootTimeout, f.PullTimeout, f.Detach = 1e9, 1e9, true
+	f.BootTimeout, f.PullTimeout, f.Detach = time.Minute, time.Minute, true
 	a := s.app(nil, &buffer{}, &buffer{})
 	a.root, a.socket, a.provider = s.root, s.node.Socket, defaultProvider
 	p, err := a.readManifest(s.manifestOf(spec))

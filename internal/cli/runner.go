@@ -140,7 +140,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	err = r.bringUp(ctx)
 	stopWatch()
 	if err == nil {
-		code, err = r.watch()
+		code, err = r.watch(context.Cause(ctx))
 	}
 	err = r.orSignal(ctx, err)
 	return code, errors.Join(err, r.tearDown(code, err))

@@ -28,6 +28,7 @@ type session struct {
 	stop     func() (grace time.Duration, asked bool)
 	term     *terminal // nil without -t
 	signals  <-chan os.Signal
+	early    os.Signal // came before; may be nil
 	progress progress
 	// pod says that containers of a manifest end as with the kubelet, whatever the signal.
 	pod bool
@@ -67,15 +68,21 @@ func (s *session) wait(ctx context.Context) (int, error) {
 	kill := time.NewTimer(0)
 	kill.Stop()
 	var deadline time.Time
+	take := func(sig os.Signal) {
+		if grace, limited := s.handle(ctx, sig); limited && (deadline.IsZero() || time.Now().Add(grace).Before(deadline)) {
+			deadline = time.Now().Add(grace)
+			kill.Reset(grace)
+		}
+	}
+	if s.early != nil {
+		take(s.early)
+	}
 	for {
 		select {
 		case out := <-done:
 			return out.code, out.err
 		case sig := <-s.signals:
-			if grace, limited := s.handle(ctx, sig); limited && (deadline.IsZero() || time.Now().Add(grace).Before(deadline)) {
-				deadline = time.Now().Add(grace)
-				kill.Reset(grace)
-			}
+			take(sig)
 			if s.interrupts >= 3 {
 				return 0, errAbandoned
 			}
