@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"syscall"
@@ -42,7 +43,7 @@ new VMs with the files of the image.`,
 			if err := againable(p); err != nil {
 				return nil, err
 			}
-			if err := a.stop(ctx, n, p, grace); err != nil {
+			if err := a.stop(ctx, n, p.ID, grace); err != nil {
 				return nil, err
 			}
 			return nil, a.startAgain(ctx, p)
@@ -94,7 +95,8 @@ func (a *App) follow(ctx context.Context, name string) error {
 	go func() {
 		for sig := range signals {
 			if sig != unix.SIGWINCH {
-				pod.Container(p.ContainerID, p.TTY).Process.Signal(ctx, sig.(syscall.Signal))
+				_, now, _ := a.find(p.ID) // it may have been started again
+				pod.Container(cmp.Or(now, p).First().ID, p.TTY).Process.Signal(ctx, sig.(syscall.Signal))
 			}
 		}
 	}()

@@ -120,7 +120,7 @@ func (f *fakeNetwork) attached() int {
 
 // testImage writes an OCI layout. The fake agent runs commands of this host, so
 // only its configuration matters.
-func testImage(t *testing.T) string {
+func testImage(t *testing.T, changes ...func(*v1.Config)) string {
 	t.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -140,6 +140,9 @@ func testImage(t *testing.T) string {
 	cfg = cfg.DeepCopy()
 	cfg.OS, cfg.Architecture = "linux", runtime.GOARCH
 	cfg.Config = v1.Config{Entrypoint: []string{"/bin/sh"}, Cmd: []string{"-c", "echo default"}, Env: []string{"FROM=image", "PATH=/bin:/usr/bin"}, User: "web"}
+	for _, change := range changes {
+		change(&cfg.Config)
+	}
 	if img, err = mutate.ConfigFile(img, cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -391,15 +394,7 @@ func TestKilledMonitorIsReplaced(t *testing.T) {
 	s := newStand(t)
 	s.detached("p1", "while [ ! -e "+s.root+"/go ]; do sleep 0.02; done; echo after; exit 4", "--rm=false")
 	n := &node.Node{Root: s.root}
-	p, err := n.Pods().Find("p1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Owner.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	p.Owner.WaitGone(time.Minute)
-	p.OwnAdaptor = false
+	s.killMonitor("p1")
 	if code, _, stderr := s.run("exec", "p1", "true"); code != 0 {
 		t.Errorf("exec: %d %s", code, stderr)
 	}

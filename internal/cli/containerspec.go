@@ -15,7 +15,7 @@ import (
 )
 
 // containerSpec merges the image's configuration with the request, as a
-// container runtime does. Of the pod's first container it notes what exec needs.
+// container runtime does.
 func (r *runner) containerSpec(p *podContainer) (spec podclient.ContainerSpec, err error) {
 	var who string
 	if r.req.Pod != nil {
@@ -37,10 +37,6 @@ func (r *runner) containerSpec(p *podContainer) (spec podclient.ContainerSpec, e
 	spec.Env = mergeEnv(r.baseEnv(user), p.image.Config.Env, spec.Env)
 	spec.User = podclient.User{UID: user.UID, GID: user.GID, AdditionalGIDs: user.Additional}
 	spec.CreateTimeout, spec.OnEvent = r.req.PullTimeout, show(r.progress, "")
-	if len(r.containers) == 0 {
-		r.record.Command, r.record.Env, r.record.Cwd, r.record.Capabilities = spec.Args, spec.Env, spec.Cwd, spec.Capabilities
-		r.record.UID, r.record.GID, r.record.GIDs = user.UID, user.GID, user.Additional
-	}
 	return spec, nil
 }
 

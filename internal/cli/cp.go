@@ -230,7 +230,10 @@ func (c copier) out(ctx context.Context, source, dest string) error {
 	}()
 	err := c.tar(ctx, podclient.IO{Stdout: w}, args...)
 	w.CloseWithError(err)
-	return errors.Join(redact.Error(<-done, nil), err) // names of files are the guest's
+	if failed := <-done; failed != nil { // and so tar, whose output nobody took
+		return redact.Error(failed, nil) // names of files are the guest's
+	}
+	return err
 }
 
 // extract writes the entries of an archive, which all are base or lie in it, to dest and beneath, and

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -184,7 +185,13 @@ func TestWaitForAPodThatIsNotKept(t *testing.T) {
 		_, out, stderr := s.run("wait", "p1")
 		waited <- out + stderr
 	}()
-	eventually(t, "wait asks", func() bool { return strings.Count(strings.Join(s.node.Calls(), " "), "WaitProcess") > 0 })
+	eventually(t, "wait waits", func() bool {
+		files, _ := filepath.Glob("/proc/self/fd/*")
+		return slices.ContainsFunc(files, func(fd string) bool {
+			file, _ := os.Readlink(fd)
+			return strings.HasPrefix(file, s.root) && strings.HasSuffix(file, ".exit")
+		})
+	})
 	s.run("kill", "p1")
 	if got := <-waited; got != "137\n" {
 		t.Errorf("wait: %q", got)
@@ -354,6 +361,22 @@ func TestCopy(t *testing.T) {
 	}
 }
 
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestCopyToAFullDisk: a part of an archive is not a success, and the rest of it is not waited for.
+func TestCopyToAFullDisk(t *testing.T) {
+	s := newStand(t)
+	s.detached("p1", "sleep 1000")
+	errs := &buffer{}
+	code := s.app(nil, full{}, errs).Run([]string{"--root", s.root, "--socket", s.node.Socket, "cp", "p1:/etc/passwd", "-"})
+	if code != 125 || !strings.Contains(errs.String(), "no space left") {
+		t.Errorf("code %d, %s", code, errs.String())
+	}
+}
+
 // TestArchiveOfAGuestStaysInItsPlace: a guest that has been taken over sends what it likes.
 func TestArchiveOfAGuestStaysInItsPlace(t *testing.T) {
 	dir := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755} }
@@ -517,7 +540,7 @@ func TestStartRestartAttach(t *testing.T) {
 		t.Fatalf("restart: %d, %q, %s", code, stdout, stderr)
 	}
 	up(2)
-	if now, _ := n.Pods().Find("web"); now.ID != first.ID || now.ContainerID == first.ContainerID || !slices.Contains(now.Env, "A=1") {
+	if now, _ := n.Pods().Find("web"); now.ID != first.ID || now.First().ID == first.First().ID || !slices.Contains(now.First().Env, "A=1") {
 		t.Errorf("restarted as %+v", now)
 	}
 	if code, stdout, _ := s.run("start", "web"); code != 0 || stdout != "web\n" {

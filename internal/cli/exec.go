@@ -73,10 +73,13 @@ func (a *App) attach(ctx context.Context, name string) (*podclient.Pod, *record.
 	if err != nil {
 		return nil, nil, err
 	}
+	a.reviveOwn(ctx, n)
+	if p, err = n.Pods().Find(p.ID); err != nil { // it may have a new owner now
+		return nil, nil, err
+	}
 	if p.Status != record.Running {
 		return nil, nil, fmt.Errorf("pod %s is %s, not running", p.Name, p.Status)
 	}
-	a.reviveOwn(ctx, n)
 	pod, err := podclient.New(p.Socket).Attach(ctx, podclient.PodSpec{ID: p.ID, Name: p.Name}, p.AgentSocket)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pod %s does not answer: %w; see `outrigger console %s`, or remove it with `outrigger rm -f %s`", p.Name, err, p.Name, p.Name)
@@ -104,27 +107,26 @@ func (a *App) exec(ctx context.Context, f *execFlags, name string, command []str
 		return err
 	}
 	defer pod.Close()
-	spec, err := f.spec(p, command, extra)
+	c, err := p.Container(f.container)
+	if err != nil {
+		return err
+	}
+	spec, err := f.spec(c, command, extra)
 	if err != nil {
 		return err
 	}
 	if term != nil {
 		spec.Rows, spec.Columns = term.size()
 	}
-	id := p.ContainerID
-	if f.container != "" {
-		if id = p.Containers[f.container]; id == "" {
-			return fmt.Errorf("pod %s has no container %q", p.Name, f.container)
-		}
-	}
 	signals, stop := catchSignals()
 	defer stop()
-	process, err := pod.Container(id, p.TTY).Exec(ctx, spec)
+	process, err := pod.Container(c.ID, p.TTY).Exec(ctx, spec)
 	if err != nil {
 		return commandError(fmt.Errorf("exec in pod %s: %w", p.Name, err))
 	}
 	s := &session{
-		process: process, signal: process.Signal, stop: func() {}, term: term, signals: signals, grace: 10 * time.Second, progress: silent{},
+		process: process, signal: process.Signal, term: term, signals: signals, progress: silent{},
+		stop:  func() (time.Duration, bool) { return 10 * time.Second, false },
 		ended: func(ctx context.Context) (int, error) { return await(ctx, process, process.Signal) },
 	}
 	code, err := s.run(ctx, a.streams(f.interactive, f.tty))
@@ -134,18 +136,22 @@ func (a *App) exec(ctx context.Context, f *execFlags, name string, command []str
 	return exit(code)
 }
 
+// execIn returns a process with the environment, the user and the rights of a container.
+func execIn(c record.Container, command []string) podclient.ExecSpec {
+	return podclient.ExecSpec{
+		Args: command, Env: c.Env, Cwd: c.Cwd, User: podclient.User{UID: c.UID, GID: c.GID, AdditionalGIDs: c.GIDs},
+		Capabilities: c.Capabilities, NoNewPrivileges: c.NoNewPrivileges,
+	}
+}
+
 // spec returns the container's process with the changes by flags.
-func (f *execFlags) spec(p *record.Pod, command, extra []string) (podclient.ExecSpec, error) {
-	spec := podclient.ExecSpec{
-		Args: command, TTY: f.tty, Cwd: cmp.Or(f.workdir, p.Cwd),
-		User:         podclient.User{UID: p.UID, GID: p.GID, AdditionalGIDs: p.GIDs},
-		Capabilities: p.Capabilities,
-	}
-	env := p.Env
+func (f *execFlags) spec(c record.Container, command, extra []string) (podclient.ExecSpec, error) {
+	spec := execIn(c, command)
+	spec.TTY, spec.Cwd = f.tty, cmp.Or(f.workdir, c.Cwd)
 	if f.tty {
-		env = mergeEnv(env, []string{"TERM=xterm"})
+		spec.Env = mergeEnv(spec.Env, []string{"TERM=xterm"})
 	}
-	spec.Env = mergeEnv(env, extra)
+	spec.Env = mergeEnv(spec.Env, extra)
 	if !filepath.IsAbs(spec.Cwd) {
 		return spec, fmt.Errorf("--workdir %q: want an absolute path", spec.Cwd)
 	}

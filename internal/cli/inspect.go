@@ -11,6 +11,7 @@ import (
 	"github.com/docker/go-connections/nat"
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/cli/manifest"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/program"
@@ -55,20 +56,29 @@ func inspect(p *record.Pod) (i inspected, err error) {
 	var req runRequest
 	err = json.Unmarshal(p.Request, &req)
 	i.ID, i.Name, i.Created, i.Image, i.Provider, i.AgentSocket = p.ID, p.Name, p.Created, p.Image, p.Provider, p.AgentSocket
-	if len(p.Command) > 0 {
-		i.Path, i.Args = p.Command[0], p.Command[1:]
+	first := p.First()
+	if len(first.Command) > 0 {
+		i.Path, i.Args = first.Command[0], first.Command[1:]
 	}
-	i.State.Status, i.State.Running = string(p.Status), p.Status == record.Running
+	i.State.Status, i.State.Running = string(p.Status), p.Status == record.Running && p.Owner.Alive()
+	if p.Status == record.Running && !i.State.Running {
+		i.State.Status = orphaned // as ps says
+	}
 	i.State.ExitCode, i.State.Error, i.State.StartedAt, i.State.FinishedAt = p.ExitCode, p.Error, p.Started, p.Finished
 	c := &i.Config
-	c.Image, c.Hostname, c.User, c.WorkingDir, c.StopSignal = p.Image, req.Hostname, req.User, p.Cwd, p.StopSignal
-	c.Tty, c.Env, c.Cmd, c.Entrypoint, c.Labels = p.TTY, p.Env, req.Command, req.Entrypoint, p.Labels
+	c.Image, c.Hostname, c.User, c.WorkingDir, c.StopSignal = p.Image, req.Hostname, req.User, first.Cwd, first.StopSignal
+	c.Tty, c.Env, c.Cmd, c.Entrypoint, c.Labels = p.TTY, first.Env, req.Command, req.Entrypoint, p.Labels
 	h := &i.HostConfig
 	h.Memory, h.NanoCpus, h.ReadonlyRootfs, h.AutoRemove = req.MemoryBytes, req.MilliCPU*1e6, req.ReadOnly, !p.Keep
-	if h.Capabilities = p.Capabilities; h.Capabilities == nil {
+	if h.Capabilities = first.Capabilities; h.Capabilities == nil {
 		h.Capabilities = podclient.DefaultCapabilities()
 	}
 	i.Mounts = req.Mounts
+	if req.Pod != nil {
+		if err := i.fromManifest(req.Pod); err != nil {
+			return i, err
+		}
+	}
 	if len(p.IPs) > 0 {
 		i.NetworkSettings.IPAddress, i.NetworkSettings.GlobalIPv6Address = p.IPs[0], p.IPs[len(p.IPs)-1]
 	}
@@ -77,6 +87,20 @@ func inspect(p *record.Pod) (i inspected, err error) {
 		i.NetworkSettings.Ports[m.Port] = append(i.NetworkSettings.Ports[m.Port], m.Binding)
 	}
 	return i, err
+}
+
+// fromManifest fills in what the manifest says of the first container. Of volumes of ConfigMaps and Secrets no content is shown.
+func (i *inspected) fromManifest(pod *manifest.Pod) (err error) {
+	first := pod.Spec.Containers[0]
+	i.Config.User, err = playUser(pod, first)
+	i.Config.Entrypoint, i.Config.Cmd = first.Command, first.Args
+	limits := first.Resources.Limits
+	i.HostConfig.Memory, i.HostConfig.NanoCpus = limits.Memory().Value(), limits.Cpu().MilliValue()*1e6
+	i.HostConfig.ReadonlyRootfs = first.SecurityContext != nil && isTrue(first.SecurityContext.ReadOnlyRootFilesystem)
+	for _, m := range first.VolumeMounts {
+		i.Mounts = append(i.Mounts, podclient.Mount{Type: podclient.MountVolume, Source: m.Name, SubPath: m.SubPath, Destination: m.MountPath, ReadOnly: m.ReadOnly})
+	}
+	return err
 }
 
 func (a *App) inspectCommand() *cobra.Command {

@@ -22,12 +22,15 @@ func (a *App) forget(ctx context.Context, n *node.Node, p *record.Pod, finish fu
 		return err
 	}
 	defer unlock()
-	if p.Keep && finish != nil {
+	if finish != nil {
 		p.Status, p.AgentSocket, p.Ports = record.Exited, "", nil
 		finish(p)
-		err = n.Pods().Save(p)
+		err = n.Pods().End(p.ID, p.ExitCode)
+	}
+	if p.Keep && finish != nil {
+		err = errors.Join(err, n.Pods().Save(p))
 	} else {
-		err = n.Pods().Delete(p.ID)
+		err = errors.Join(err, n.Pods().Delete(p.ID))
 	}
 	if err != nil {
 		return err

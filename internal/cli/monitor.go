@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,9 +31,10 @@ import (
 
 // monitorEvent is one message of a monitor.
 type monitorEvent struct {
-	Say     string `json:"say,omitempty"`
-	Key     string `json:"key,omitempty"`
-	Update  string `json:"update,omitempty"`
+	Say    string `json:"say,omitempty"`
+	Key    string `json:"key,omitempty"`
+	Update string `json:"update,omitempty"`
+	// Started may come with an error: the containers run, and one will not be ready.
 	Started bool   `json:"started,omitempty"`
 	Error   string `json:"error,omitempty"`
 	Code    int    `json:"code,omitempty"`
@@ -118,14 +120,16 @@ func (a *App) awaitMonitor(events io.Reader, cmd *exec.Cmd, p progress, req *run
 			p.say("%s", e.Say)
 		case e.Update != "":
 			p.update(e.Key, e.Update)
-		case e.Error != "":
-			cmd.Wait()
-			p.done()
-			return exitError{e.Code, errors.New(e.Error)}
-		case e.Started:
+		case e.Started && e.Error == "":
 			p.done()
 			fmt.Fprintln(a.Stdout, req.Name)
 			return cmd.Process.Release()
+		case e.Error != "":
+			if !e.Started {
+				cmd.Wait()
+			}
+			p.done()
+			return exitError{e.Code, errors.New(e.Error)}
 		}
 	}
 }
@@ -169,26 +173,31 @@ func (a *App) monitor(ctx context.Context) error {
 	defer report.close()
 	a.root, a.socket, a.provider, a.adaptor = req.Root, req.Socket, req.Provider, req.AdaptorArgs
 	a.Stderr = io.Discard
-	code, err := a.runDetached(ctx, &req, report, nil)
-	if err != nil {
-		failure := monitorEvent{Error: explain(err), Code: exitFailure}
-		var withCode exitError
-		if errors.As(err, &withCode) {
-			failure.Code = withCode.Code
-		}
-		report.send(failure)
+	signals, stop := catchSignals()
+	defer stop()
+	code, err := a.runDetached(ctx, &req, report, nil, signals)
+	if err == nil { // nobody hears this once the pod has started
+		err = exitError{cmp.Or(code, exitFailure), errors.New("the pod was ended before it was ready")}
 	}
+	report.failed(err, false)
 	return exit(code)
 }
 
+func (r *reporter) failed(err error, started bool) {
+	e := monitorEvent{Error: explain(err), Code: exitFailure, Started: started}
+	var withCode exitError
+	if errors.As(err, &withCode) {
+		e.Code = withCode.Code
+	}
+	r.send(e)
+}
+
 // runDetached runs a pod, or takes over one that is on record and whose monitor was killed.
-func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter, running *record.Pod) (int, error) {
+func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter, running *record.Pod, signals <-chan os.Signal) (int, error) {
 	n, err := a.node()
 	if err != nil {
 		return 0, err
 	}
-	signals, stop := catchSignals()
-	defer stop()
 	if err := os.MkdirAll(n.Pods().Dir, 0o700); err != nil {
 		return 0, err
 	}
@@ -199,10 +208,16 @@ func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter
 	defer log.Close()
 	r := &runner{app: a, node: n, req: req, record: running, progress: report, signals: signals}
 	r.streams = podclient.IO{Stdin: strings.NewReader(""), Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
+	r.started = func(err error) {
+		if err != nil {
+			report.failed(err, true)
+		}
+		report.send(monitorEvent{Started: true}) // which nobody hears after an error
+		report.close()
+	}
 	if running != nil {
 		return r.takeOver(ctx)
 	}
-	r.started = func() { report.send(monitorEvent{Started: true}); report.close() }
 	code, err := r.run(ctx)
 	if _, kept := n.Pods().Find(req.ID); err != nil && r.record == nil && kept != nil { // it failed before there was a record
 		err = errors.Join(err, a.forget(context.WithoutCancel(ctx), n, &record.Pod{ID: req.ID}, nil))
@@ -211,12 +226,20 @@ func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter
 }
 
 // spawnResume starts a monitor for a pod whose monitor was killed, and makes it the
-// owner in the pod's record. The caller holds the lock, so nobody sees the old owner.
+// owner in the pod's record. The caller holds the lock, so nobody sees the old owner,
+// nor a new one that a signal would end before it catches signals.
 func (a *App) spawnResume(n *node.Node, p *record.Pod) error {
-	cmd, err := spawnMonitor(nil, nil, "--root", n.Root, "--resume", p.ID)
+	events, out, err := os.Pipe()
 	if err != nil {
 		return err
 	}
+	defer events.Close()
+	cmd, err := spawnMonitor(nil, out, "--root", n.Root, "--resume", p.ID)
+	out.Close()
+	if err != nil {
+		return err
+	}
+	io.Copy(io.Discard, events) // which it closes, also by ending
 	go cmd.Wait()
 	if p.Owner, err = procid.Of(cmd.Process.Pid); err != nil {
 		return err
@@ -226,6 +249,9 @@ func (a *App) spawnResume(n *node.Node, p *record.Pod) error {
 
 // resume becomes the monitor of a running pod.
 func (a *App) resume(ctx context.Context, id string) error {
+	signals, stop := catchSignals()
+	defer stop()
+	os.NewFile(3, "events").Close()
 	n, err := a.node()
 	if err != nil {
 		return err
@@ -243,7 +269,7 @@ func (a *App) resume(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.runDetached(ctx, req, &reporter{}, p)
+	_, err = a.runDetached(ctx, req, &reporter{}, p, signals)
 	return err
 }
 
@@ -261,6 +287,6 @@ func (r *runner) takeOver(ctx context.Context) (code int, err error) {
 		fmt.Fprintln(r.streams.Stderr, "outrigger:", err) // its container runs on
 	}
 	r.findContainers()
-	code, err = r.watch()
+	code, err = r.watch(nil)
 	return code, errors.Join(err, r.tearDown(code, err))
 }

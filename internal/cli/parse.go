@@ -35,11 +35,14 @@ func parseSize(text string) (int64, error) {
 	return int64(bytes), nil
 }
 
+// leastMilliCPU is the smallest CPU limit, in thousandths: the kernel's least quota is 1 ms of a period of 100 ms.
+const leastMilliCPU = 10
+
 // parseCPUs reads a number of CPUs, such as 2 or 0.5, into thousandths.
 func parseCPUs(text string) (int64, error) {
 	n, err := strconv.ParseFloat(text, 64)
 	milli := math.Round(n * 1000)
-	if err != nil || milli < 10 || milli > 1024*1000 {
+	if err != nil || milli < leastMilliCPU || milli > 1024*1000 {
 		return 0, fmt.Errorf("CPUs %q: want a number from 0.01 to 1024, such as 2 or 0.5", text)
 	}
 	return int64(milli), nil

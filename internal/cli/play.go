@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,18 +80,16 @@ func (f *runFlags) ofPod(a *App, p *manifest.Pod) (*runRequest, error) {
 	for key, value := range p.Annotations {
 		f.annotations = append(f.annotations, key+"="+value)
 	}
-	for i, c := range p.Spec.Containers {
+	if err := prepare(&p.Spec); err != nil {
+		return nil, err
+	}
+	for _, c := range p.Spec.Containers {
 		for _, port := range c.Ports {
 			if port.HostPort > 0 {
 				at := fmt.Sprintf("%d:%d/%s", port.HostPort, port.ContainerPort, cmp.Or(string(port.Protocol), "TCP"))
 				f.Publish = append(f.Publish, strings.TrimPrefix(port.HostIP+":"+at, ":"))
 			}
 		}
-		image, err := registry.Absolute(c.Image)
-		if err != nil {
-			return nil, err
-		}
-		p.Spec.Containers[i].Image = image
 	}
 	req, err := f.request(a, p.Spec.Containers[0].Image, nil)
 	if err != nil {
@@ -100,16 +99,57 @@ func (f *runFlags) ofPod(a *App, p *manifest.Pod) (*runRequest, error) {
 	req.Restart = restartPolicy{
 		Always: p.Spec.RestartPolicy == "" || p.Spec.RestartPolicy == corev1.RestartPolicyAlways, OnFailure: p.Spec.RestartPolicy == corev1.RestartPolicyOnFailure,
 	}
-	for _, c := range p.Spec.Containers { // the VM has room for what flags do not say
-		milli, memory := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
-		if f.cpus == "" {
-			req.MilliCPU += max(milli.MilliValue(), c.Resources.Requests.Cpu().MilliValue())
-		}
-		if f.memory == "" {
-			req.MemoryBytes += max(memory.Value(), c.Resources.Requests.Memory().Value())
-		}
+	if f.cpus == "" {
+		req.MilliCPU = room(p.Spec, func(l corev1.ResourceList) int64 { return l.Cpu().MilliValue() }, 1000)
+	}
+	if f.memory == "" {
+		req.MemoryBytes = room(p.Spec, func(l corev1.ResourceList) int64 { return l.Memory().Value() }, 256<<20)
 	}
 	return req, nil
+}
+
+// prepare makes images of this host absolute, since a monitor has another working directory, and refuses limits
+// within which no command runs.
+func prepare(spec *corev1.PodSpec) error {
+	var errs []error
+	for kind, containers := range map[string][]corev1.Container{"initContainers": spec.InitContainers, "containers": spec.Containers} {
+		for i := range containers {
+			c, at := &containers[i], fmt.Sprintf("spec.%s[%d].", kind, i)
+			image, err := registry.Absolute(c.Image)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%simage: %w", at, err))
+			}
+			c.Image = image
+			if cpu := c.Resources.Limits.Cpu(); !cpu.IsZero() && cpu.MilliValue() < leastMilliCPU {
+				errs = append(errs, fmt.Errorf("%sresources.limits.cpu: %s: want at least %dm", at, cpu.String(), leastMilliCPU))
+			}
+			if memory := c.Resources.Limits.Memory(); !memory.IsZero() && memory.Value() < leastMemory {
+				errs = append(errs, fmt.Errorf("%sresources.limits.memory: %s: want at least %dMi", at, memory.String(), leastMemory>>20))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// room returns how much of a resource the VM needs for all limits and requests; init containers run one at a time,
+// before the others. What a container without a limit needs is not known: up to usual, which a pod has that says
+// nothing (of providers' defaults the smallest, QEMU's), the VM is the provider's own, 0.
+func room(spec corev1.PodSpec, of func(corev1.ResourceList) int64, usual int64) (sum int64) {
+	limited := true
+	needs := func(c corev1.Container) int64 {
+		limited = limited && of(c.Resources.Limits) > 0
+		return max(of(c.Resources.Limits), of(c.Resources.Requests))
+	}
+	for _, c := range spec.Containers {
+		sum += needs(c)
+	}
+	for _, c := range spec.InitContainers {
+		sum = max(sum, needs(c))
+	}
+	if !limited && sum <= usual {
+		return 0
+	}
+	return sum
 }
 
 // playSpec is what the manifest says of a container, and as which user of its image it runs.
@@ -194,7 +234,7 @@ func (r *runner) playMounts(c corev1.Container) (mounts []podclient.Mount, err e
 			mounts = append(mounts, file(m.MountPath, files[m.SubPath]))
 			continue
 		case files != nil:
-			mount = podclient.Mount{Type: podclient.MountTmpfs, Destination: m.MountPath}
+			mount = podclient.Mount{Type: podclient.MountTmpfs, Destination: m.MountPath, ReadOnly: true}
 		case v.HostPath != nil:
 			mount.Type, mount.Source = podclient.MountBind, v.HostPath.Path
 			r.progress.say("hostPath %s: the VM gets a copy; changes on one side do not show on the other", mount.Source)
@@ -203,8 +243,6 @@ func (r *runner) playMounts(c corev1.Container) (mounts []podclient.Mount, err e
 			if e.SizeLimit != nil {
 				mount.SizeBytes = e.SizeLimit.Value()
 			}
-		case e != nil && e.SizeLimit != nil:
-			return nil, fmt.Errorf("volume %s: sizeLimit needs medium: Memory", m.Name)
 		}
 		mounts = append(mounts, mount)
 		for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -221,17 +259,21 @@ func file(at string, data []byte) podclient.Mount {
 	return podclient.Mount{Type: podclient.MountBind, Source: path.Base(at), Destination: at, ReadOnly: true, Data: data}
 }
 
-// prefixed writes whole lines with a prefix.
+// prefixed writes whole lines with a prefix. Several may write to it.
 type prefixed struct {
 	to     io.Writer
 	prefix string
-	rest   []byte
+
+	mu   sync.Mutex
+	rest []byte
 }
 
 // longestLine is the most that is kept of a line that has no end yet.
 const longestLine = 64 << 10
 
 func (w *prefixed) Write(data []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.rest = append(w.rest, data...)
 	for len(w.rest) > 0 {
 		end := bytes.IndexByte(w.rest, '\n') + 1
@@ -245,4 +287,14 @@ func (w *prefixed) Write(data []byte) (int, error) {
 		w.rest = w.rest[len(line):]
 	}
 	return len(data), nil
+}
+
+// flush writes a last line that has no end.
+func (w *prefixed) flush() {
+	w.mu.Lock()
+	unended := len(w.rest) > 0
+	w.mu.Unlock()
+	if unended {
+		w.Write([]byte("\n"))
+	}
 }

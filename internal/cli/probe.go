@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/outrigger/outrigger/internal/cli/manifest"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -35,25 +37,35 @@ func (r *runner) probe(p *podContainer, c *podclient.Container) {
 		return
 	}
 	fmt.Fprintf(p.streams.Stderr, "outrigger: container %s is unwell and is ended: %v\n", p.Name, err)
-	c.Signal(ctx, syscall.SIGTERM)
+	c.Signal(ctx, stopSignal(p.now().kept))
 	poll.Sleep(ctx, r.req.StopTimeout)
 	if ctx.Err() == nil {
 		c.Signal(ctx, syscall.SIGKILL)
 	}
 }
 
-// awaitReady returns when all containers with a readinessProbe are ready.
+// awaitReady returns when all containers with a readinessProbe are ready or have done their work, whether they were
+// started again or not. The error is of one that has failed for good.
 func (r *runner) awaitReady(ctx context.Context) error {
 	for _, p := range r.containers {
 		if p.ReadinessProbe == nil {
 			continue
 		}
-		ready, cancel := context.WithCancel(ctx)
-		go func() { p.now().Ended(ready); cancel() }()
+		trying, cancel := context.WithCancel(ctx)
+		go func() {
+			select {
+			case <-p.over:
+				cancel()
+			case <-trying.Done():
+			}
+		}()
 		patient := *p.ReadinessProbe
-		patient.FailureThreshold = 1 << 30
-		r.until(ready, p, &patient, true)
+		patient.FailureThreshold = math.MaxInt32
+		err := r.until(trying, p, &patient, true)
 		cancel()
+		if err != nil && ctx.Err() == nil && p.code != 0 {
+			return exitError{p.code, fmt.Errorf("container %s ended with %d before it was ready", p.Name, p.code)}
+		}
 	}
 	return ctx.Err()
 }
@@ -101,13 +113,11 @@ func (r *runner) ask(ctx context.Context, p *podContainer, probe *corev1.Probe) 
 	case probe.HTTPGet != nil:
 		return r.askHTTP(ctx, p, probe.HTTPGet)
 	}
-	return errors.New("a probe needs exec, httpGet or tcpSocket")
+	panic("the manifest was not checked")
 }
 
 func askExec(ctx context.Context, p *podContainer, command []string) error {
-	process, err := p.now().Exec(ctx, podclient.ExecSpec{
-		Args: command, Env: p.spec.Env, Cwd: p.spec.Cwd, User: p.spec.User, Capabilities: p.spec.Capabilities,
-	})
+	process, err := p.now().Exec(ctx, execIn(p.now().kept, command))
 	if err != nil {
 		return err
 	}
@@ -124,13 +134,18 @@ func askExec(ctx context.Context, p *podContainer, command []string) error {
 
 // address is where a port of the container, by number or name, is reached.
 func (r *runner) address(p *podContainer, port intstr.IntOrString) string {
-	number := port.IntValue()
-	for _, named := range p.Ports {
-		if port.Type == intstr.String && named.Name == port.StrVal {
-			number = int(named.ContainerPort)
-		}
+	return net.JoinHostPort(r.record.IPs[0], strconv.Itoa(manifest.Port(p.Container, port)))
+}
+
+// withinHost follows redirects as the kubelet does: one to another host is the reply, and with that a success.
+func withinHost(req *http.Request, via []*http.Request) error {
+	switch {
+	case req.URL.Hostname() != via[0].URL.Hostname():
+		return http.ErrUseLastResponse
+	case len(via) >= 10:
+		return errors.New("it redirects more than 10 times")
 	}
-	return net.JoinHostPort(r.record.IPs[0], strconv.Itoa(number))
+	return nil
 }
 
 // askHTTP asks as the kubelet does: no certificate is verified, and 200 to 399 is success.
@@ -146,7 +161,7 @@ func (r *runner) askHTTP(ctx context.Context, p *podContainer, get *corev1.HTTPG
 		}
 	}
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	resp, err := transport.RoundTrip(req)
+	resp, err := (&http.Client{Transport: transport, CheckRedirect: withinHost}).Do(req)
 	if err != nil {
 		return err
 	}

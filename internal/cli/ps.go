@@ -193,10 +193,13 @@ func (a *App) sandboxes(ctx context.Context, n *node.Node, records []*record.Pod
 	return all
 }
 
+// orphaned is the status of a pod whose owner was killed.
+const orphaned = "orphaned"
+
 func describePod(p *record.Pod, s *adaptor.Sandbox) listedPod {
 	l := listedPod{
 		Name: p.Name, Namespace: p.Namespace, ID: p.ID, Image: p.Image, Status: string(p.Status), Error: p.Error,
-		Created: p.Created, Command: p.Command, IPs: p.IPs, Provider: p.Provider,
+		Created: p.Created, Command: p.First().Command, IPs: p.IPs, Provider: p.Provider,
 		Labels: p.Labels, finished: p.Finished,
 	}
 	for _, m := range p.Ports {
@@ -206,7 +209,7 @@ func describePod(p *record.Pod, s *adaptor.Sandbox) listedPod {
 	case !p.Live():
 		l.ExitCode = &p.ExitCode
 	case !p.Owner.Alive():
-		l.Status = "orphaned"
+		l.Status = orphaned
 	}
 	if s != nil {
 		l.Instance, l.VM = s.InstanceName, s.Addresses

@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/docker/go-connections/nat"
-	"github.com/docker/go-connections/proxy"
 	"github.com/spf13/cobra"
 )
 
@@ -55,27 +54,21 @@ func (r *runner) publish(ports []nat.PortMapping) error {
 		if err != nil {
 			return fmt.Errorf("--publish %s: %w", m.String(), err)
 		}
-		go p.Run()
 		r.ports = append(r.ports, p)
-		_, m.Binding.HostPort, _ = net.SplitHostPort(p.FrontendAddr().String())
+		_, m.Binding.HostPort, _ = net.SplitHostPort(p.Addr().String())
 		r.record.Ports = append(r.record.Ports, m)
 	}
 	return nil
 }
 
 // listen takes the first port of the mapping's range that is free.
-func (r *runner) listen(m nat.PortMapping) (p proxy.Proxy, err error) {
+func (r *runner) listen(m nat.PortMapping) (f forwarder, err error) {
 	first, last, err := nat.ParsePortRangeToInt(cmp.Or(m.Binding.HostPort, "0"))
 	for port := first; port <= last && err == nil; port++ {
-		front, back := net.ParseIP(m.Binding.HostIP), net.ParseIP(r.record.IPs[0])
-		if m.Port.Proto() == "udp" {
-			p, err = proxy.NewProxy(&net.UDPAddr{IP: front, Port: port}, &net.UDPAddr{IP: back, Port: m.Port.Int()})
-		} else {
-			p, err = proxy.NewProxy(&net.TCPAddr{IP: front, Port: port}, &net.TCPAddr{IP: back, Port: m.Port.Int()})
-		}
+		f, err = forward(m.Port.Proto(), net.ParseIP(m.Binding.HostIP), port, net.ParseIP(r.record.IPs[0]), m.Port.Int())
 		switch inUse := errors.Is(err, syscall.EADDRINUSE); {
 		case err == nil:
-			return p, nil
+			return f, nil
 		case inUse && port == last:
 			err = fmt.Errorf("port %s of this host is in use%s: %w", m.Binding.HostPort, r.user(port, m.Port.Proto()), err)
 		case inUse:
@@ -83,6 +76,22 @@ func (r *runner) listen(m nat.PortMapping) (p proxy.Proxy, err error) {
 		}
 	}
 	return nil, err
+}
+
+// forward passes a port of this host on to one of the pod. nil is every address of this host.
+func forward(proto string, host net.IP, port int, pod net.IP, podPort int) (forwarder, error) {
+	if proto == "udp" {
+		front, err := net.ListenUDP("udp", &net.UDPAddr{IP: host, Port: port})
+		if err != nil {
+			return nil, err
+		}
+		return forwardUDP(front, &net.UDPAddr{IP: pod, Port: podPort}), nil
+	}
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: host, Port: port})
+	if err != nil {
+		return nil, err
+	}
+	return forwardTCP(l, &net.TCPAddr{IP: pod, Port: podPort}), nil
 }
 
 // user names the pod that has a port of this host.

@@ -113,7 +113,9 @@ func (a *App) endOwner(ctx context.Context, p *record.Pod) {
 	p.Owner.Signal(syscall.SIGTERM)
 	if p.Status == record.Running {
 		if pod, err := podclient.New(p.Socket).Attach(ctx, podclient.PodSpec{ID: p.ID, Name: p.Name}, p.AgentSocket); err == nil {
-			pod.Container(p.ContainerID, p.TTY).Signal(ctx, syscall.SIGKILL)
+			for _, c := range p.Containers {
+				pod.Container(c.ID, p.TTY).Signal(ctx, syscall.SIGKILL)
+			}
 			pod.Close()
 		}
 	}

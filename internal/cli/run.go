@@ -328,7 +328,7 @@ func (a *App) run(ctx context.Context, req *runRequest, quiet bool) error {
 		return a.startMonitor(ctx, req, quiet)
 	}
 	r := &runner{app: a, node: n, req: req, progress: a.newProgress(quiet)}
-	r.started = func() {
+	r.started = func(error) {
 		if req.Timeline {
 			r.progress.done()
 			a.showTimeline(ctx, req.ID)

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,10 +11,10 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/docker/go-connections/proxy"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
@@ -76,6 +75,13 @@ func requestOf(p *record.Pod) (*runRequest, error) {
 	return req, nil
 }
 
+func (q *runRequest) namespace() string {
+	if q.Pod != nil {
+		return q.Pod.Namespace
+	}
+	return "default"
+}
+
 // vmSize returns the VM's processors and memory; 0 for the provider's default.
 func (q *runRequest) vmSize() (vcpus, memoryMiB int) {
 	if q.MemoryBytes > 0 {
@@ -101,19 +107,21 @@ type runner struct {
 	term     *terminal
 	// streams are the container's stdin, stdout and stderr.
 	streams podclient.IO
-	// started is called when the containers run.
-	started func()
+	// started is called when the containers run and are ready, or with the reason why one will not be ready.
+	started func(error)
 
 	steps   []timeline.Step
 	image   *registry.Image
 	record  *record.Pod
 	network node.Network
-	ports   []proxy.Proxy
+	ports   []forwarder
 	client  *podclient.Client
 	pod     *podclient.Pod
 	// containers are those that are to run, without init containers.
 	containers []*podContainer
 	noting     sync.Mutex
+	// asked says that `outrigger stop` ends the pod.
+	asked atomic.Bool
 }
 
 // run runs the pod and returns the container's exit code. Whatever happens, it removes
@@ -132,8 +140,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	err = r.bringUp(ctx)
 	stopWatch()
 	if err == nil {
-		r.started()
-		code, err = r.watch()
+		code, err = r.watch(context.Cause(ctx))
 	}
 	err = r.orSignal(ctx, err)
 	return code, errors.Join(err, r.tearDown(code, err))
@@ -183,10 +190,9 @@ func (r *runner) admit(ctx context.Context) error {
 		return err
 	}
 	r.record = &record.Pod{
-		ID: r.req.ID, Name: r.req.Name, Namespace: "default", Image: r.req.Image, Status: record.Creating,
+		ID: r.req.ID, Name: r.req.Name, Namespace: r.req.namespace(), Image: r.req.Image, Status: record.Creating,
 		Owner: procid.Self(), Detached: r.req.Detach, Keep: r.req.Keep, Socket: r.req.Socket,
 		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(), Labels: r.req.Labels,
-		StopSignal: cmp.Or(r.req.StopSignal, r.image.Config.StopSignal),
 	}
 	if r.record.Request, err = json.Marshal(r.req); err != nil {
 		return err
@@ -199,7 +205,7 @@ func (r *runner) admit(ctx context.Context) error {
 		err = r.app.checkSocket()
 	}
 	if err == nil {
-		err = r.node.Pods().Save(r.record)
+		err = r.node.Pods().Create(r.record)
 	}
 	if err != nil {
 		return errors.Join(err, r.node.StopIfUnused(context.WithoutCancel(ctx)))

@@ -23,18 +23,18 @@ type session struct {
 	// ended returns the exit code.
 	ended  func(context.Context) (int, error)
 	signal func(context.Context, syscall.Signal) error
-	// stop is called with the first signal that is to end it.
-	stop    func()
-	term    *terminal // nil without -t
-	signals <-chan os.Signal
-	// grace is how long the process may take to end after SIGTERM or SIGHUP.
-	grace    time.Duration
+	// stop is called with each signal that is to end it. It returns how long the process may take to end after SIGTERM
+	// or SIGHUP, and whether the signal is that of `outrigger stop`.
+	stop     func() (grace time.Duration, asked bool)
+	term     *terminal // nil without -t
+	signals  <-chan os.Signal
+	early    os.Signal // came before; may be nil
 	progress progress
 	// pod says that containers of a manifest end as with the kubelet, whatever the signal.
 	pod bool
 
 	interrupts int
-	asked      bool // a signal was to end it
+	ending     bool // a signal was to end it
 }
 
 // errAbandoned is a third interrupt: the user does not want to wait for order.
@@ -65,19 +65,28 @@ func (s *session) wait(ctx context.Context) (int, error) {
 		code, err := s.ended(ctx)
 		done <- outcome{code, err}
 	}()
-	var kill <-chan time.Time
+	kill := time.NewTimer(0)
+	kill.Stop()
+	var deadline time.Time
+	take := func(sig os.Signal) {
+		if grace, limited := s.handle(ctx, sig); limited && (deadline.IsZero() || time.Now().Add(grace).Before(deadline)) {
+			deadline = time.Now().Add(grace)
+			kill.Reset(grace)
+		}
+	}
+	if s.early != nil {
+		take(s.early)
+	}
 	for {
 		select {
 		case out := <-done:
 			return out.code, out.err
 		case sig := <-s.signals:
-			if s.handle(ctx, sig) && kill == nil {
-				kill = time.After(s.grace)
-			}
+			take(sig)
 			if s.interrupts >= 3 {
 				return 0, errAbandoned
 			}
-		case <-kill:
+		case <-kill.C:
 			s.send(ctx, unix.SIGKILL)
 		}
 	}
@@ -105,21 +114,22 @@ func await(ctx context.Context, p *podclient.Process, signal func(context.Contex
 	}
 }
 
-// handle reports whether the process must end within the grace period.
-func (s *session) handle(ctx context.Context, sig os.Signal) (deadline bool) {
-	again := s.asked
+// handle reports whether the process must end within a grace period.
+func (s *session) handle(ctx context.Context, sig os.Signal) (grace time.Duration, limited bool) {
+	again := s.ending
 	if ends(sig) {
-		s.asked = true
-		s.stop()
+		var asked bool
+		grace, asked = s.stop()
+		s.ending, again = true, again && !asked
 	}
 	switch {
 	case sig == unix.SIGWINCH:
 		if s.term != nil {
 			s.term.fit(ctx, s.process)
 		}
-		return false
+		return 0, false
 	case s.pod && !ends(sig):
-		return false
+		return 0, false
 	case s.pod && again:
 		sig = unix.SIGKILL
 	case s.pod:
@@ -128,12 +138,12 @@ func (s *session) handle(ctx context.Context, sig os.Signal) (deadline bool) {
 		s.interrupts++
 		if s.interrupts > 1 {
 			s.send(ctx, unix.SIGKILL)
-			return false
+			return 0, false
 		}
 		s.progress.say("SIGINT was sent to the container; press ctrl-C again to kill it")
 	}
 	s.send(ctx, sig.(syscall.Signal))
-	return sig == unix.SIGTERM || sig == unix.SIGHUP
+	return grace, sig == unix.SIGTERM || sig == unix.SIGHUP
 }
 
 // send does not wait: a guest that hangs must not keep us from the next signal.

@@ -78,7 +78,7 @@ func (a *App) statsOf(ctx context.Context, name string) (usage, error) {
 		return usage{}, err
 	}
 	defer pod.Close()
-	resp, err := pod.Container(p.ContainerID, p.TTY).Stats(ctx)
+	resp, err := pod.Container(p.First().ID, p.TTY).Stats(ctx)
 	if err != nil {
 		return usage{}, fmt.Errorf("stats of pod %s: %w", p.Name, err)
 	}

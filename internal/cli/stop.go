@@ -3,10 +3,11 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // seconds is a flag as docker has it: a number of seconds, or a duration with its unit.
@@ -86,7 +88,7 @@ func (a *App) killCommand() *cobra.Command {
 			return nil, err
 		}
 		defer pod.Close()
-		return name, pod.Container(p.ContainerID, p.TTY).Process.Signal(ctx, sig)
+		return name, pod.Container(p.First().ID, p.TTY).Process.Signal(ctx, sig)
 	})
 	cmd.Flags().StringVarP(&signal, "signal", "s", "KILL", "which one, by name or number")
 	return cmd
@@ -102,7 +104,7 @@ container; of a pod that was run with --rm=false the record and the log stay.`,
 			if err != nil {
 				return nil, err
 			}
-			return name, a.stop(ctx, n, p, grace)
+			return name, a.stop(ctx, n, p.ID, grace)
 		})
 	graceFlag(cmd, &grace)
 	return cmd
@@ -113,72 +115,81 @@ func graceFlag(cmd *cobra.Command, into *time.Duration) {
 	cmd.Flags().Lookup("time").DefValue = "run --stop-timeout"
 }
 
-// stop ends a pod's container and returns when its owner has removed the VM. A negative grace time is
+// stop makes a pod's owner end the containers and returns when it has removed the VM. A negative grace time is
 // that of the run.
-func (a *App) stop(ctx context.Context, n *node.Node, p *record.Pod, grace time.Duration) error {
-	if !p.Live() {
-		return nil
-	}
-	pod, p, err := a.attach(ctx, p.ID)
-	if err != nil {
+func (a *App) stop(ctx context.Context, n *node.Node, id string, grace time.Duration) error {
+	p, grace, err := a.askStop(ctx, n, id, grace)
+	if p == nil || err != nil {
 		return err
 	}
-	defer pod.Close()
-	req, err := requestOf(p)
-	if err != nil {
+	if err := p.Owner.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	if grace < 0 {
-		grace = req.StopTimeout
-	}
-	first := pod.Container(p.ContainerID, p.TTY).Process
-	if req.Pod != nil || req.Restart != (restartPolicy{}) {
-		err = p.Owner.Signal(syscall.SIGTERM) // which would start containers again, and knows all of them
-	} else {
-		sig, _ := parseSignal(cmp.Or(p.StopSignal, "TERM"))
-		err = first.Signal(ctx, cmp.Or(sig, syscall.SIGTERM)) // an image may name what there is not
-	}
-	if err != nil {
-		return err
-	}
-	ended, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	if _, err := first.Ended(ended); err != nil && ended.Err() != nil {
-		first.Signal(ctx, syscall.SIGKILL) // it may have ended just now
-	}
-	if !p.Owner.WaitGone(ownerGrace) {
+	gone := p.Owner.WaitGone(grace + ownerGrace)
+	if left, err := n.Pods().Find(id); !gone || err == nil && left.Live() {
 		return fmt.Errorf("its process %d does not remove the VM; `outrigger rm -f %s` does", p.Owner.PID, p.Name)
 	}
 	return nil
 }
 
-func (a *App) waitCommand() *cobra.Command {
-	return a.eachPod("wait", "Wait until containers end, and print their exit codes", "", a.await)
+// askStop writes down for the owner of a pod how long the containers may take. It returns no pod if that has ended.
+func (a *App) askStop(ctx context.Context, n *node.Node, id string, grace time.Duration) (*record.Pod, time.Duration, error) {
+	a.reviveOwn(ctx, n)
+	unlock, err := n.Lock(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer unlock()
+	p, err := n.Pods().Find(id)
+	if errors.Is(err, record.ErrNotFound) || err == nil && !p.Live() {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	req, err := requestOf(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	if grace < 0 {
+		grace = req.StopTimeout
+	}
+	return p, grace, n.Pods().AskStop(id, grace)
 }
 
-// await returns the exit code of a pod's container, when its owner has removed the VM.
+func (a *App) waitCommand() *cobra.Command {
+	return a.eachPod("wait", "Wait until pods end, and print their exit codes", "", a.await)
+}
+
+// lookInterval is the pause between two looks whether the owner of a pod has ended.
+const lookInterval = 20 * time.Millisecond
+
+// await returns the exit code of a pod, when its owner has removed the VM.
 func (a *App) await(ctx context.Context, name string) (any, error) {
 	n, p, err := a.find(name)
 	if err != nil {
 		return nil, err
 	}
-	if !p.Live() {
-		return p.ExitCode, nil
-	}
-	pod, p, err := a.attach(ctx, p.ID)
-	if err != nil {
+	ending, err := n.Pods().Ending(p.ID)
+	if err != nil && p.Live() {
 		return nil, err
 	}
-	defer pod.Close()
-	code, err := pod.Container(p.ContainerID, p.TTY).Ended(ctx)
-	p.Owner.WaitGone(ownerGrace)
-	if err != nil { // the VM may have gone before its reply came
-		if now, found := n.Pods().Find(p.ID); found == nil && !now.Live() {
-			return now.ExitCode, nil
+	defer ending.Close()
+	for p.Live() {
+		for p.Owner.Alive() {
+			if err := poll.Sleep(ctx, lookInterval); err != nil {
+				return nil, err
+			}
 		}
-		return nil, fmt.Errorf("pod %s has ended, and its exit code is not known: %w; run --rm=false keeps it", p.Name, err)
+		if text, err := io.ReadAll(ending); err == nil && len(text) > 0 {
+			return strconv.Atoi(string(text))
+		}
+		a.reviveOwn(ctx, n) // its owner was killed
+		if p, err = n.Pods().Find(p.ID); err != nil || p.Live() && !p.Owner.Alive() {
+			return nil, fmt.Errorf("the process that owned pod %s was killed, so its exit code is not known", name)
+		}
 	}
-	return code, nil
+	return p.ExitCode, nil
 }
 
 // top runs the image's ps: the agent lists no processes.
@@ -200,13 +211,14 @@ func (a *App) topCommand() *cobra.Command {
 	return cmd
 }
 
-// execAsRoot runs a program of the container with its environment, as root, until it ends.
+// execAsRoot runs a program of the first container with its environment, as root, until it ends or nobody takes its output.
 func (a *App) execAsRoot(ctx context.Context, pod *podclient.Pod, p *record.Pod, args []string, streams podclient.IO) (int, error) {
-	spec := podclient.ExecSpec{Args: args, Env: p.Env, Capabilities: p.Capabilities}
-	process, err := pod.Container(p.ContainerID, p.TTY).Exec(ctx, spec)
+	spec := execIn(p.First(), args)
+	spec.User, spec.Cwd = podclient.User{}, "/"
+	process, err := pod.Container(p.First().ID, p.TTY).Exec(ctx, spec)
 	if err != nil {
 		return 0, commandError(fmt.Errorf("pod %s: %s: %w", p.Name, args[0], err))
 	}
 	process.Stream(streams)
-	return process.Wait(ctx)
+	return await(ctx, process, process.Signal)
 }

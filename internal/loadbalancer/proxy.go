@@ -26,7 +26,7 @@ type Proxy struct {
 	Log *slog.Logger
 	// Dial connects to a backend; nil is that of package net.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// CheckEvery is how often a backend is looked at; 0 is every second.
+	// CheckEvery is how often a backend is looked at; 0 is every second, less is never.
 	CheckEvery time.Duration
 
 	mu       sync.Mutex
@@ -66,7 +66,9 @@ func (p *Proxy) Use(ctx context.Context, list []Backend) {
 		}
 		checking, stop := context.WithCancel(ctx)
 		added := &backend{Backend: b, stop: stop}
-		go p.check(checking, added)
+		if p.CheckEvery >= 0 {
+			go p.check(checking, added)
+		}
 		p.backends = append(p.backends, added)
 	}
 	for _, gone := range old {

@@ -51,10 +51,24 @@ type Node struct {
 	dir    string
 	server *ttrpc.Server
 
-	mu    sync.Mutex
-	calls []string
-	pods  map[string]*Agent
-	vms   int
+	mu     sync.Mutex
+	calls  []string
+	pods   map[string]*Agent
+	vms    int
+	refuse error
+}
+
+// Refuse makes CreateContainer fail, as when an image cannot be pulled; nil ends that.
+func (n *Node) Refuse(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refuse = err
+}
+
+func (n *Node) refused() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.refuse
 }
 
 // Start serves a node in a new folder. Close it at the end.

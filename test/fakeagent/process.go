@@ -191,6 +191,9 @@ func (a *Agent) addProc(containerID, execID string, spec *agent.Process) (*proce
 
 func (a *Agent) CreateContainer(ctx context.Context, req *agent.CreateContainerRequest) (*emptypb.Empty, error) {
 	a.node.record("CreateContainer")
+	if err := a.node.refused(); err != nil {
+		return nil, err
+	}
 	a.mu.Lock()
 	a.created[req.ContainerId] = req
 	a.mu.Unlock()

@@ -17,7 +17,7 @@ func TestPlay(t *testing.T) {
 	for name, want := range map[string]string{
 		"command":            "hello world $(MESSAGE) $(UNKNOWN)\n",
 		"environment":        "environment demo 10.127.0 warm environment\n",
-		"configmap":          "very very\nkeys\nlives=3\nvery",
+		"configmap":          "very very\nkeys\nlives=3\nvery read-only\n",
 		"secret":             "my-app\n39528$vdg7Jb",
 		"two-containers":     "[reader] from the writer\n",
 		"init-containers":    "[main] one\n[main] two\n",

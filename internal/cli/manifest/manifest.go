@@ -34,7 +34,7 @@ type Pod struct {
 
 // supported are the paths of a Pod's fields that have an effect, without indices. A star stands for all beneath.
 var supported = slices.Concat(strings.Fields(`apiVersion kind metadata.name metadata.namespace metadata.labels.* metadata.annotations.*
-	spec.restartPolicy spec.hostname spec.terminationGracePeriodSeconds spec.securityContext.runAsUser spec.securityContext.runAsGroup
+	spec.restartPolicy spec.dnsPolicy spec.hostname spec.terminationGracePeriodSeconds spec.securityContext.runAsUser spec.securityContext.runAsGroup
 	spec.securityContext.runAsNonRoot spec.volumes.name spec.volumes.emptyDir.medium spec.volumes.emptyDir.sizeLimit
 	spec.volumes.configMap.name spec.volumes.configMap.items.key spec.volumes.configMap.items.path spec.volumes.configMap.optional
 	spec.volumes.secret.secretName spec.volumes.secret.items.key spec.volumes.secret.items.path spec.volumes.secret.optional
@@ -43,11 +43,12 @@ var supported = slices.Concat(strings.Fields(`apiVersion kind metadata.name meta
 func container(prefix string) (all []string) {
 	fields := strings.Fields(`name image imagePullPolicy command args workingDir env.name env.value env.valueFrom.configMapKeyRef.*
 		env.valueFrom.secretKeyRef.* env.valueFrom.fieldRef.fieldPath envFrom.prefix envFrom.configMapRef.* envFrom.secretRef.*
-		ports.name ports.containerPort ports.hostPort ports.hostIP ports.protocol resources.limits.cpu resources.limits.memory
+		ports.name ports.containerPort ports.protocol resources.limits.cpu resources.limits.memory
 		resources.requests.cpu resources.requests.memory volumeMounts.name volumeMounts.mountPath volumeMounts.readOnly volumeMounts.subPath
 		securityContext.runAsUser securityContext.runAsGroup securityContext.runAsNonRoot securityContext.readOnlyRootFilesystem
 		securityContext.allowPrivilegeEscalation securityContext.capabilities.add securityContext.capabilities.drop`)
-	if prefix == "spec.containers." { // an init container ends by itself
+	if prefix == "spec.containers." { // an init container ends by itself, and its ports are not passed on
+		fields = append(fields, "ports.hostPort", "ports.hostIP")
 		for _, probe := range []string{"livenessProbe.", "readinessProbe.", "startupProbe."} {
 			for _, field := range strings.Fields(`exec.command httpGet.path httpGet.port httpGet.scheme httpGet.httpHeaders.* tcpSocket.port
 				initialDelaySeconds periodSeconds timeoutSeconds failureThreshold successThreshold`) {
@@ -151,8 +152,9 @@ func effects(path, shown string, value any) error {
 	var errs []error
 	switch v := value.(type) {
 	case map[string]any:
-		if len(v) == 0 && slices.ContainsFunc(supported, func(s string) bool { return strings.HasPrefix(s, path+".") }) {
-			return nil // emptyDir: {}
+		item := strings.HasSuffix(shown, "]") || strings.HasPrefix(path, "spec.volumes.") // which asks for something even if it is empty
+		if len(v) == 0 && (!item || slices.ContainsFunc(supported, func(s string) bool { return strings.HasPrefix(s, path+".") })) {
+			return nil // affinity: {}, emptyDir: {}
 		}
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			errs = append(errs, effects(strings.TrimPrefix(path+"."+key, "."), strings.TrimPrefix(shown+"."+key, "."), v[key]))
@@ -168,7 +170,7 @@ func effects(path, shown string, value any) error {
 	case nil:
 		return nil
 	case bool:
-		if !v {
+		if !v && path != "spec.hostUsers" { // that asks for a user namespace
 			return nil
 		}
 	}
@@ -179,42 +181,6 @@ func effects(path, shown string, value any) error {
 		return nil
 	}
 	return fmt.Errorf("%s: it has no effect here; remove it", shown)
-}
-
-// check looks at values, and that what the pod refers to is there.
-func (p *Pod) check() error {
-	var errs []error
-	if p.Name == "" || len(p.Spec.Containers) == 0 {
-		errs = append(errs, errors.New("a Pod needs metadata.name and spec.containers"))
-	}
-	if policy := p.Spec.RestartPolicy; !slices.Contains([]corev1.RestartPolicy{"", "Always", "OnFailure", "Never"}, policy) {
-		errs = append(errs, fmt.Errorf("spec.restartPolicy: %q is not Always, OnFailure or Never", policy))
-	}
-	names := map[string]bool{}
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		at := "container " + c.Name + ": "
-		if names[c.Name] || c.Name == "" || c.Image == "" {
-			errs = append(errs, errors.New(at+"want a name of its own and an image"))
-		}
-		names[c.Name] = true
-		if p := c.ImagePullPolicy; p != "" && p != corev1.PullAlways && p != corev1.PullIfNotPresent && p != corev1.PullNever {
-			errs = append(errs, fmt.Errorf("%simagePullPolicy: %q is not Always, IfNotPresent or Never", at, p))
-		}
-		_, err := p.Env(c, map[string]string{})
-		errs = append(errs, wrap(at, err))
-		for _, m := range c.VolumeMounts {
-			_, err := p.Files(m)
-			errs = append(errs, wrap(at, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func wrap(at string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s%w", at, err)
 }
 
 // Volume returns the volume of a mount.
@@ -235,33 +201,41 @@ func (p *Pod) Files(m corev1.VolumeMount) (map[string][]byte, error) {
 	}
 	var data map[string][]byte
 	var items []corev1.KeyToPath
+	var optional *bool
 	switch {
 	case v.ConfigMap != nil:
-		items = v.ConfigMap.Items
-		data, err = find("ConfigMap", p.ConfigMaps, v.ConfigMap.Name, v.ConfigMap.Optional)
+		items, optional = v.ConfigMap.Items, v.ConfigMap.Optional
+		data, err = find("ConfigMap", p.ConfigMaps, v.ConfigMap.Name, optional)
 	case v.Secret != nil:
-		items = v.Secret.Items
-		data, err = find("Secret", p.Secrets, v.Secret.SecretName, v.Secret.Optional)
+		items, optional = v.Secret.Items, v.Secret.Optional
+		data, err = find("Secret", p.Secrets, v.Secret.SecretName, optional)
 	case m.SubPath != "" && (v.EmptyDir == nil || !filepath.IsLocal(m.SubPath)):
 		return nil, fmt.Errorf("volumeMounts: subPath %q of volume %q: it has to be a path in an emptyDir, or a file of a ConfigMap or Secret", m.SubPath, m.Name)
 	default:
 		return nil, nil
 	}
-	files := maps.Clone(data)
-	if len(items) > 0 {
-		files = map[string][]byte{}
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	if len(items) == 0 {
+		maps.Copy(files, data)
 	}
 	for _, item := range items {
 		content, ok := data[item.Key]
-		if !ok || strings.Contains("/"+item.Path+"/", "/../") || strings.HasPrefix(item.Path, "/") {
-			return nil, fmt.Errorf("volume %q: key %q not found, or path %q leads out of the volume", m.Name, item.Key, item.Path)
+		switch {
+		case strings.Contains("/"+item.Path+"/", "/../") || strings.HasPrefix(item.Path, "/"):
+			return nil, fmt.Errorf("volume %q: path %q leads out of the volume", m.Name, item.Path)
+		case ok:
+			files[item.Path] = content
+		case optional == nil || !*optional:
+			return nil, fmt.Errorf("volume %q: key %q not found", m.Name, item.Key)
 		}
-		files[item.Path] = content
 	}
 	if _, ok := files[m.SubPath]; m.SubPath != "" && !ok {
 		return nil, fmt.Errorf("volume %q has no file %q", m.Name, m.SubPath)
 	}
-	return files, err
+	return files, nil
 }
 
 func find(kind string, all map[string]map[string][]byte, name string, optional *bool) (map[string][]byte, error) {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,24 +59,13 @@ type Pod struct {
 	IPs     []string `json:"ips,omitempty"`
 
 	AgentSocket string `json:"agentSocket,omitempty"`
-	ContainerID string `json:"containerId,omitempty"`
 	TTY         bool   `json:"tty,omitempty"`
-	// Containers are the ids of those of a manifest, by name; ContainerID is the first.
-	Containers map[string]string `json:"containers,omitempty"`
-	// Command, Env, Cwd and the ids are the container's, for exec.
-	Command []string `json:"command,omitempty"`
-	Env     []string `json:"env,omitempty"`
-	Cwd     string   `json:"cwd,omitempty"`
-	UID     uint32   `json:"uid,omitempty"`
-	GID     uint32   `json:"gid,omitempty"`
-	GIDs    []uint32 `json:"gids,omitempty"`
-	// Capabilities are the container's; nil means the default ones.
-	Capabilities []string `json:"capabilities"`
+	// Containers are those that are to run, without init containers, in their order in the manifest.
+	Containers []Container `json:"containers,omitempty"`
 
 	Labels map[string]string `json:"labels,omitempty"`
 	// Ports are those of this host that are passed on to the pod.
-	Ports      []nat.PortMapping `json:"ports,omitempty"`
-	StopSignal string            `json:"stopSignal,omitempty"`
+	Ports []nat.PortMapping `json:"ports,omitempty"`
 	// Request is what the pod was asked for with, to start it again.
 	Request json.RawMessage `json:"request,omitempty"`
 
@@ -88,6 +78,40 @@ type Pod struct {
 	ExitCode int       `json:"exitCode"`
 	// Error is why the pod ended other than by its own doing.
 	Error string `json:"error,omitempty"`
+}
+
+// Container is what a container runs as: further processes in it are to be no more than its own.
+type Container struct {
+	Name string `json:"name"`
+	// ID is that of the newest, if it was started again; empty before the first.
+	ID      string   `json:"id,omitempty"`
+	Command []string `json:"command,omitempty"`
+	Env     []string `json:"env,omitempty"`
+	Cwd     string   `json:"cwd,omitempty"`
+	UID     uint32   `json:"uid,omitempty"`
+	GID     uint32   `json:"gid,omitempty"`
+	GIDs    []uint32 `json:"gids,omitempty"`
+	// Capabilities nil means the default ones.
+	Capabilities    []string `json:"capabilities"`
+	NoNewPrivileges bool     `json:"noNewPrivileges,omitempty"`
+	// StopSignal asks it to end; empty means SIGTERM.
+	StopSignal string `json:"stopSignal,omitempty"`
+}
+
+// Container returns the container with that name, or for an empty name the first.
+func (p *Pod) Container(name string) (Container, error) {
+	for _, c := range p.Containers {
+		if c.Name == name || name == "" {
+			return c, nil
+		}
+	}
+	return Container{}, fmt.Errorf("pod %s has no container %q", p.Name, name)
+}
+
+// First returns the first container; it is empty if none was started.
+func (p *Pod) First() Container {
+	c, _ := p.Container("")
+	return c
 }
 
 // Live says that a VM may exist for the pod.
@@ -104,6 +128,41 @@ func (s Store) LogPath(id string) string { return filepath.Join(s.Dir, id+".log"
 
 func (s Store) path(id string) string { return filepath.Join(s.Dir, id+".json") }
 
+func (s Store) exitPath(id string) string { return filepath.Join(s.Dir, id+".exit") }
+func (s Store) stopPath(id string) string { return filepath.Join(s.Dir, id+".stop") }
+
+// Create writes the record of a pod that begins, and then a new file for its exit code: no file may be left without
+// a record.
+func (s Store) Create(p *Pod) error {
+	os.Remove(s.exitPath(p.ID))
+	os.Remove(s.stopPath(p.ID))
+	if err := s.Save(p); err != nil {
+		return err
+	}
+	return os.WriteFile(s.exitPath(p.ID), nil, 0o600)
+}
+
+// End tells those that wait for a pod its exit code.
+func (s Store) End(id string, code int) error {
+	return os.WriteFile(s.exitPath(id), []byte(strconv.Itoa(code)), 0o600)
+}
+
+// Ending returns the file to which the exit code of a pod that runs is written. Who has it open can read it
+// after the pod is forgotten, and after a pod with the same id has begun.
+func (s Store) Ending(id string) (*os.File, error) { return os.Open(s.exitPath(id)) }
+
+// AskStop writes down how long a pod's containers may take to end. A signal then makes its owner look. The caller holds
+// the lock of the node and has seen that the pod is live, so that nothing stays.
+func (s Store) AskStop(id string, grace time.Duration) error {
+	return statefile.Write(s.stopPath(id), grace)
+}
+
+// AskedToStop returns that, once.
+func (s Store) AskedToStop(id string) (grace time.Duration, asked bool) {
+	asked = statefile.Read(s.stopPath(id), &grace) == nil && os.Remove(s.stopPath(id)) == nil
+	return grace, asked
+}
+
 // Save writes a record durably.
 func (s Store) Save(p *Pod) error {
 	err := os.MkdirAll(s.Dir, 0o700)
@@ -118,12 +177,13 @@ func (s Store) Save(p *Pod) error {
 
 // Delete forgets a pod and its log. An unknown one is success.
 func (s Store) Delete(id string) error {
-	logs, err := filepath.Glob(s.LogPath(id) + "*")
+	files, err := filepath.Glob(filepath.Join(s.Dir, id) + ".*")
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, file := range append(logs, s.path(id)) {
+	ours := func(file string) bool { return file == s.path(id) } // the last, for a crash in between
+	for _, file := range append(slices.DeleteFunc(files, ours), s.path(id)) {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}

@@ -213,6 +213,8 @@ type ExecSpec struct {
 	TTY  bool
 	// Capabilities are all that the process has; nil means the default.
 	Capabilities []string
+	// NoNewPrivileges keeps programs such as sudo from getting more rights.
+	NoNewPrivileges bool
 	// Rows and Columns are the terminal's first size; 0 leaves the agent's.
 	Rows, Columns uint32
 }
@@ -222,9 +224,7 @@ func (c *Container) Exec(ctx context.Context, spec ExecSpec) (*Process, error) {
 	if len(spec.Args) == 0 {
 		return nil, errors.New("exec needs a command")
 	}
-	proc := spec.process()
-	proc.Capabilities = capabilities(spec.Capabilities)
-	return c.ExecProcess(ctx, NewID()[:32], proc)
+	return c.ExecProcess(ctx, NewID()[:32], spec.process())
 }
 
 // ExecProcess is like Exec but takes the process of the agent protocol.
@@ -239,6 +239,7 @@ func (c *Container) ExecProcess(ctx context.Context, id string, proc *agent.Proc
 func (s ExecSpec) process() *agent.Process {
 	proc := &agent.Process{
 		Terminal: s.TTY, Args: s.Args, Env: s.Env, Cwd: cmp.Or(s.Cwd, "/"), User: s.User.proto(),
+		Capabilities: capabilities(s.Capabilities), NoNewPrivileges: s.NoNewPrivileges,
 	}
 	if s.Rows > 0 && s.Columns > 0 {
 		proc.ConsoleSize = &agent.Box{Height: s.Rows, Width: s.Columns}

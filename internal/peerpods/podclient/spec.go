@@ -81,11 +81,10 @@ func (p *Pod) containerAnnotations(spec ContainerSpec) map[string]string {
 }
 
 func (s ContainerSpec) process() *agent.Process {
-	proc := ExecSpec{
+	return ExecSpec{
 		Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User, TTY: s.TTY, Rows: s.Rows, Columns: s.Columns,
+		Capabilities: s.Capabilities, NoNewPrivileges: s.NoNewPrivileges,
 	}.process()
-	proc.Capabilities, proc.NoNewPrivileges = capabilities(s.Capabilities), s.NoNewPrivileges
-	return proc
 }
 
 func limits(memoryBytes, milliCPU int64) *agent.LinuxResources {
