@@ -274,6 +274,9 @@ func (a *App) resume(ctx context.Context, id string) error {
 }
 
 func (r *runner) takeOver(ctx context.Context) (code int, err error) {
+	if len(r.record.Containers) < len(r.podSpec().Containers) {
+		return 0, fmt.Errorf("the record of pod %s is of another version of outrigger, which this one cannot go on with", r.record.Name)
+	}
 	r.client = podclient.New(r.record.Socket)
 	if r.pod, err = r.client.Attach(ctx, podclient.PodSpec{ID: r.record.ID, Name: r.record.Name}, r.record.AgentSocket); err != nil {
 		return 0, err

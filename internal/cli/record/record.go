@@ -61,7 +61,8 @@ type Pod struct {
 	AgentSocket string `json:"agentSocket,omitempty"`
 	TTY         bool   `json:"tty,omitempty"`
 	// Containers are those that are to run, without init containers, in their order in the manifest.
-	Containers []Container `json:"containers,omitempty"`
+	// Earlier versions wrote a map of another form as "containers".
+	Containers []Container `json:"running,omitempty"`
 
 	Labels map[string]string `json:"labels,omitempty"`
 	// Ports are those of this host that are passed on to the pod.
