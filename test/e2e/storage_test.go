@@ -7,6 +7,7 @@ import "testing"
 var storage = []scenario{
 	{name: "PodWithEmptyDir", vms: 1, variant: true, play: emptyDirs},
 	{name: "PodWithVolumeOfTheNode", vms: 1, play: nodeVolume},
+	{name: "PodWithNamespacesOfTheNode", vms: 1, play: nodeNamespaces},
 }
 
 // emptyDirs are shared by the containers of a pod, on the VM's disk or in its
@@ -33,4 +34,12 @@ func nodeVolume(t *testing.T, s *suite) {
 		with(`volumes: [{name: sock, hostPath: {path: /dev/kmsg}}]`)
 	s.create(t, p)
 	want(t, "Event", s.warned(t, "node-volume", "Failed"), "which a pod in a VM cannot use")
+}
+
+// nodeNamespaces: a VM has a kernel of its own, so that there is nothing to share.
+func nodeNamespaces(t *testing.T, s *suite) {
+	for name, field := range map[string]string{"node-network": "hostNetwork", "node-pids": "hostPID", "node-ipc": "hostIPC"} {
+		s.create(t, s.pod(name, "true").with(`{`+field+`: true}`))
+		want(t, "Event", s.warned(t, name, "FailedCreatePodSandBox"), "a pod with "+field+" cannot run in a VM")
+	}
 }

@@ -120,8 +120,7 @@ func (c *Config) classify(m oci.Mount) (podclient.Mount, sourceKind, error) {
 	case slices.Contains(copiedPlugins, plugin) && volume == "":
 		return out, sourceWatched, nil
 	case plugin != "" && !slices.Contains(copiedPlugins, plugin):
-		return out, 0, fmt.Errorf("%s is a volume of plugin %s on the node: a pod in a VM cannot use it, since the VM shares no file system with the node; "+
-			"use a CSI driver that attaches volumes to pod VMs", m.Source, plugin)
+		return out, 0, fmt.Errorf("%s is a volume of plugin %s on the node: a pod in a VM cannot use it, since the VM shares no file system with the node", m.Source, plugin)
 	}
 	return out, sourceCopied, c.checkCopyable(m)
 }
@@ -225,7 +224,7 @@ func (c *Config) checkCopyable(m oci.Mount) error {
 	case !mode.IsRegular() && !mode.IsDir():
 		return fmt.Errorf("%s is neither a file nor a folder (%v): a pod in a VM cannot use it", m.Source, mode.Type())
 	case !slices.Contains(m.Options, "ro") && !ofRuntime(m):
-		return fmt.Errorf("%s is a hostPath that the container may write: a pod in a VM has a copy, and what it writes would not be on the node; "+
+		return fmt.Errorf("%s is a hostPath, or a volume on one, that the container may write: a pod in a VM has a copy, and what it writes would not be on the node; "+
 			"mount it with readOnly: true, or use an emptyDir", m.Source)
 	}
 	return c.checkSize(m.Source)
@@ -255,7 +254,7 @@ func (c *Config) checkSize(source string) error {
 		}
 		if sum > limit {
 			return fmt.Errorf("%s holds more than %d MiB: mounts of the node are copied into the pod's VM; "+
-				"use an emptyDir or a CSI volume, or raise copy_limit_mib in the shim's configuration", source, c.Outrigger.CopyLimitMiB)
+				"use an emptyDir, or raise copy_limit_mib in the shim's configuration", source, c.Outrigger.CopyLimitMiB)
 		}
 		return nil
 	})

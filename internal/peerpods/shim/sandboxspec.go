@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
@@ -32,12 +34,23 @@ func (c *Config) podSpec(b *bundle) (podclient.PodSpec, error) {
 		ID: b.id, Name: cmp.Or(b.annotation(keysName), b.id), Namespace: b.annotation(keysNamespace), UID: b.spec.Annotations["io.kubernetes.cri.sandbox-uid"],
 		Netns: b.netns(), Hostname: b.spec.Hostname, StartTimeout: seconds(c.Hypervisor.Remote.Timeout),
 	}
-	for _, fill := range []func(*bundle, *podclient.PodSpec) error{c.fillAnnotations, c.fillSize, fillPolicy, fillMounts} {
+	for _, fill := range []func(*bundle, *podclient.PodSpec) error{refuseHostNamespaces, c.fillAnnotations, c.fillSize, fillPolicy, fillMounts} {
 		if err := fill(b, &spec); err != nil {
 			return spec, err
 		}
 	}
 	return spec, nil
+}
+
+// refuseHostNamespaces: a pod that is to use namespaces of the node has none of its own of that
+// kind, and one in a VM cannot.
+func refuseHostNamespaces(b *bundle, _ *podclient.PodSpec) error {
+	for kind, field := range map[oci.LinuxNamespaceType]string{oci.NetworkNamespace: "hostNetwork", oci.PIDNamespace: "hostPID", oci.IPCNamespace: "hostIPC"} {
+		if b.namespace(kind) == nil {
+			return fmt.Errorf("a pod with %s cannot run in a VM, which has a kernel of its own: remove %[1]s, or the pod's runtimeClassName", field)
+		}
+	}
+	return nil
 }
 
 // fillAnnotations passes on the hypervisor annotations that are allowed.

@@ -5,9 +5,11 @@ package shim
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/google/go-cmp/cmp"
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -92,5 +94,17 @@ func TestReadBundle(t *testing.T) {
 				t.Errorf("%+v, %v", b, err)
 			}
 		})
+	}
+}
+
+// TestHostNamespaces: containerd leaves out the namespaces that a pod shares with its node.
+func TestHostNamespaces(t *testing.T) {
+	for kind, want := range map[oci.LinuxNamespaceType]string{oci.NetworkNamespace: "hostNetwork", oci.PIDNamespace: "hostPID", oci.IPCNamespace: "hostIPC"} {
+		r := newRig(t)
+		spec := podSpecOf("sandbox", "sleep", "infinity")
+		spec.Linux.Namespaces = slices.DeleteFunc(spec.Linux.Namespaces, func(ns oci.LinuxNamespace) bool { return ns.Type == kind })
+		if err := r.create(&taskapi.CreateTaskRequest{ID: "shares"}, spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", kind, err, want)
+		}
 	}
 }

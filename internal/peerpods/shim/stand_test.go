@@ -183,7 +183,7 @@ func podSpecOf(kind string, args ...string) *oci.Spec {
 	return &oci.Spec{
 		Version: "1.0.2-dev", Hostname: "p1host", Annotations: sandboxAnnotations(kind),
 		Process: &oci.Process{Args: args, Env: []string{"PATH=/bin:/usr/bin"}, Cwd: "/"},
-		Linux:   &oci.Linux{Namespaces: []oci.LinuxNamespace{{Type: oci.NetworkNamespace, Path: "/var/run/netns/x"}, {Type: oci.PIDNamespace}}},
+		Linux:   &oci.Linux{Namespaces: []oci.LinuxNamespace{{Type: oci.NetworkNamespace, Path: "/var/run/netns/x"}, {Type: oci.PIDNamespace}, {Type: oci.IPCNamespace}}},
 	}
 }
 

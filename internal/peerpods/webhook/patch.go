@@ -115,6 +115,8 @@ type sentPod struct {
 		NodeSelector     map[string]string `json:"nodeSelector"`
 		Affinity         *corev1.Affinity  `json:"affinity"`
 		HostNetwork      bool              `json:"hostNetwork"`
+		HostPID          bool              `json:"hostPID"`
+		HostIPC          bool              `json:"hostIPC"`
 		Volumes          []sentVolume      `json:"volumes"`
 	} `json:"spec"`
 }

@@ -27,8 +27,13 @@ var inVM = []string{"configMap", "downwardAPI", "emptyDir", "hostPath", "image",
 // warnings says what has no effect in a VM, and what will keep a container from starting, to whoever creates the pod.
 func (s *sentPod) warnings() []string {
 	var all []string
-	if s.Spec.HostNetwork {
-		all = append(all, "spec.hostNetwork: a pod in a VM has a network of its own, and will not start")
+	for _, host := range []struct {
+		field string
+		asked bool
+	}{{"hostNetwork", s.Spec.HostNetwork}, {"hostPID", s.Spec.HostPID}, {"hostIPC", s.Spec.HostIPC}} {
+		if host.asked {
+			all = append(all, "spec."+host.field+": a pod in a VM has a kernel of its own, and will not start")
+		}
 	}
 	for _, v := range s.Spec.Volumes {
 		var name string

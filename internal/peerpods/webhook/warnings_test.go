@@ -21,6 +21,8 @@ func TestWarnings(t *testing.T) {
 		{`,"volumeMounts":[{"name":"v","mountPath":"/x","readOnly":true}]`, `,"volumes":[{"name":"v","hostPath":{"path":"/srv"}}]`, ""},
 		{"", `,"initContainers":[{"name":"i","volumeMounts":[{"name":"v","mountPath":"/x"}]}],"volumes":[{"name":"v","hostPath":{"path":"/srv"}}]`, "readOnly: true"},
 		{"", `,"hostNetwork":true`, "spec.hostNetwork"},
+		{"", `,"hostPID":true`, "spec.hostPID"},
+		{"", `,"hostIPC":true`, "spec.hostIPC"},
 		{`,"resources":{"limits":{"ephemeral-storage":"1Gi"}}`, "", `container "c": nothing enforces its limit of ephemeral-storage`},
 	} {
 		object := fmt.Sprintf(pod, c.container, c.spec)

@@ -19,7 +19,8 @@ const (
 )
 
 // Hashed returns a name with that of the pod, for humans, and a hash of cluster and key: two clusters may use
-// one key.
+// one key. Whoever relies on the cloud refusing a second instance of a name gives no podName: the same key may
+// come with another.
 func Hashed(podName, cluster, key string) string {
 	sum := sha256.Sum256([]byte(cluster + "/" + key))
 	human := provider.InstanceName(podName, key)
