@@ -330,6 +330,7 @@ func TestNothingChecked(t *testing.T) {
 		{"--plugin " + plugin + " --set mini-broken=perhaps", "--set mini-broken: "},
 		{"--plugin " + plugin + " --set mini-token=hunter2", "set MINI_TOKEN in the environment"},
 		{"--plugin " + plugin + " --set mini-dir=" + dir + " --set MINI_REGION=nowhere", "there is no region nowhere"},
+		{"--plugin " + plugin + " --set mini-dir=" + dir + " --set mini-user=gone", "the provider cannot be checked: "},
 		{"--endpoint " + socket + " --set mini-dir=x", "whoever started it has configured it"},
 	} {
 		code, out, stderr := check(t, nil, strings.Fields(tc.args)...)

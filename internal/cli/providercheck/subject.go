@@ -70,7 +70,11 @@ func (a *app) open(ctx context.Context) (*subjects, error) {
 		return nil, errors.Join(err, first.close())
 	}
 	s := &subjects{name: first.name, template: a.subject, first: first, noAccess: map[string]*host{}}
-	s.second, err = a.load(ctx, "second", a.set)
+	if err = provider.VerifyConfig(ctx, p); err != nil { // each check would try for long
+		err = fmt.Errorf("the provider cannot be checked: %w", err)
+	} else {
+		s.second, err = a.load(ctx, "second", a.set)
+	}
 	if err == nil {
 		err = s.tryBoth(ctx)
 	}
