@@ -39,17 +39,17 @@ type setting struct {
 	values     []string
 }
 
-// variable is the annotation of a flag with the variable that is its default.
-const variable = "outrigger_variable"
+// origin is the annotation of a flag that says where its value is from, if it is from the environment or the file.
+const origin = "outrigger_origin"
 
 // fromEnvironment makes a variable the default of a flag.
 func fromEnvironment(flags *pflag.FlagSet, name, env string) {
 	f := flags.Lookup(name)
 	f.Usage += " (env " + env + ")"
-	f.Annotations = map[string][]string{variable: {env}}
 	if value := os.Getenv(env); value != "" {
 		f.DefValue = value
 		f.Value.Set(value)
+		flags.SetAnnotation(name, origin, []string{"environment, " + env})
 	}
 }
 
@@ -65,12 +65,17 @@ func configPath() (path string, named bool) {
 	return filepath.Join(dir, "outrigger", "config.yaml"), false
 }
 
-// readConfig returns what the configuration file has.
+// readConfig returns what the configuration file has. Of all keys only an argument of the adaptor, which may be a setting
+// of a provider, can hold a secret, and then others must not read the file.
 func readConfig() ([]setting, error) {
 	path, named := configPath()
-	data, err := os.ReadFile(path)
+	info, err := os.Stat(path)
 	if path == "" || !named && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(path)
 	}
 	var nodes map[string]yaml.Node
 	if err == nil {
@@ -88,28 +93,16 @@ func readConfig() ([]setting, error) {
 			return nil, fmt.Errorf("%s: unknown key %q; there are %s", s.place, key, strings.Join(configKeys, ", "))
 		case node.Tag == "!!null", node.Kind != yaml.ScalarNode && node.Decode(&s.values) != nil:
 			return nil, fmt.Errorf("%s: %s: want a value, or a list of values", s.place, key)
+		case key == "adaptor-arg" && info.Mode()&0o044 != 0:
+			return nil, fmt.Errorf("%s: adaptor-arg may hold a secret, and others can read the file: chmod 600 %s", s.place, path)
 		}
 		all = append(all, s)
 	}
-	return all, checkMode(path, all)
-}
-
-// checkMode refuses a file of which others may learn a secret. Of all keys only an argument of the adaptor, which may be
-// a setting of a provider, can hold one.
-func checkMode(path string, settings []setting) error {
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return err
-	}
-	at := slices.IndexFunc(settings, func(s setting) bool { return s.key == "adaptor-arg" })
-	if at >= 0 && info.Mode()&0o044 != 0 {
-		return fmt.Errorf("%s: adaptor-arg may hold a secret, and others can read the file: chmod 600 %s", settings[at].place, path)
-	}
-	return nil
+	return all, nil
 }
 
 // configure gives flags that are neither on the command line nor in the environment the values of the configuration file.
-func (a *App) configure(cmd *cobra.Command) error {
+func configure(cmd *cobra.Command) error {
 	if cmd.Hidden { // what outrigger starts itself is told everything
 		return nil
 	}
@@ -119,7 +112,7 @@ func (a *App) configure(cmd *cobra.Command) error {
 	}
 	for _, s := range settings {
 		f := cmd.Flags().Lookup(s.key)
-		if f == nil || f.Changed || environmentOf(f) != "" || cmd.Name() == "play" && slices.Contains(ofManifest, s.key) {
+		if f == nil || f.Changed || f.Annotations[origin] != nil || cmd.Name() == "play" && slices.Contains(ofManifest, s.key) {
 			continue
 		}
 		list, many := f.Value.(pflag.SliceValue)
@@ -134,28 +127,18 @@ func (a *App) configure(cmd *cobra.Command) error {
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", s.place, s.key, err)
 		}
-		a.configured = append(a.configured, s)
+		cmd.Flags().SetAnnotation(s.key, origin, []string{s.place})
 	}
 	return nil
 }
 
-// environmentOf returns the variable that a flag has its value from, if it is set.
-func environmentOf(f *pflag.Flag) string {
-	for _, name := range f.Annotations[variable] {
-		if os.Getenv(name) != "" {
-			return name
+// blame says where flags are set that an error names and that are not on the command line.
+func blame(cmd *cobra.Command, text string) string {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if from := f.Annotations[origin]; from != nil && (strings.Contains(text, "--"+f.Name+" ") || strings.Contains(text, "--"+f.Name+":")) {
+			text += fmt.Sprintf("\n--%s is set in %s", f.Name, from[0])
 		}
-	}
-	return ""
-}
-
-// blame says which flags that an error names are from the configuration file.
-func (a *App) blame(text string) string {
-	for _, s := range a.configured {
-		if strings.Contains(text, "--"+s.key+" ") || strings.Contains(text, "--"+s.key+":") {
-			text += fmt.Sprintf("\n--%s is set in %s", s.key, s.place)
-		}
-	}
+	})
 	return text
 }
 
@@ -179,7 +162,7 @@ from the manifest. A key that is not known is an error. Secrets do not belong th
 		Example: "  provider: qemu\n  memory: 1GiB\n  dns: [192.0.2.53]",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			run := a.runCommand()
-			if err := a.configure(run); err != nil {
+			if err := configure(run); err != nil {
 				return err
 			}
 			var rows []effective
@@ -202,23 +185,18 @@ from the manifest. A key that is not known is an error. Secrets do not belong th
 }
 
 func (a *App) effective(f *pflag.Flag) effective {
-	e := effective{Key: f.Name, Value: f.Value.String(), From: "default"}
+	value, from := f.Value.String(), f.Annotations[origin]
 	if list, ok := f.Value.(pflag.SliceValue); ok {
-		e.Value = strings.Join(list.GetSlice(), " ")
+		value = strings.Join(list.GetSlice(), " ")
 	}
-	if f.Name == "image-cache" && e.Value == "" {
-		e.Value, _ = a.imageCache()
+	if f.Name == "image-cache" && value == "" {
+		value, _ = a.imageCache()
 	}
-	e.Value = redact.Line(redact.Text(e.Value))
-	env := environmentOf(f)
-	at := slices.IndexFunc(a.configured, func(s setting) bool { return s.key == f.Name })
 	switch {
 	case f.Changed:
-		e.From = "flag"
-	case env != "":
-		e.From = "environment, " + env
-	case at >= 0:
-		e.From = a.configured[at].place
+		from = []string{"flag"}
+	case from == nil:
+		from = []string{"default"}
 	}
-	return e
+	return effective{f.Name, redact.Line(redact.Text(value)), from[0]}
 }

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/cli/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
@@ -59,25 +59,23 @@ type shown struct {
 	last   string // key of the last state
 	text   string
 	since  time.Time // when its key was new
-	lines  int       // of what is drawn, above the cursor's
+	drawn  time.Time
 	ended  bool
 	ticker sync.Once
 }
 
-const (
-	// eraseDown erases what is drawn from the beginning of the cursor's line on.
-	eraseDown = "\r\x1b[J"
-	// redrawEvery is how often the seconds are shown.
-	redrawEvery = time.Second
-)
+// drawPause is the least time between two states of one key that are drawn.
+const drawPause = 100 * time.Millisecond
+
+// eraseLine erases the cursor's line.
+const eraseLine = "\r\x1b[K"
 
 func (s *shown) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := fmt.Sprintf(format, args...) + "\n"
 	if s.draw {
-		s.erase()
-		text = strings.ReplaceAll(text, "\n", "\r\n")
+		text = eraseLine + strings.ReplaceAll(text, "\n", "\r\n")
 	}
 	io.WriteString(s.w, text)
 	s.redraw()
@@ -89,13 +87,13 @@ func (s *shown) update(key, text string) {
 	if !s.draw && key != s.last { // numbers would only flood a log
 		fmt.Fprintln(s.w, text)
 	}
-	if key != s.last {
+	isNew := key != s.last
+	if isNew {
 		s.since = time.Now()
 	}
 	s.last, s.text = key, text
-	if s.draw && !s.ended {
+	if s.draw && !s.ended && (isNew || time.Since(s.drawn) > drawPause) {
 		s.ticker.Do(func() { go s.tick() })
-		s.erase()
 		s.redraw()
 	}
 }
@@ -106,41 +104,28 @@ func (s *shown) tick() {
 		select {
 		case <-s.stopped:
 			return
-		case <-time.After(redrawEvery):
-		}
-		s.mu.Lock()
-		if !s.ended {
-			s.erase()
+		case <-time.After(time.Second):
+			s.mu.Lock()
 			s.redraw()
+			s.mu.Unlock()
 		}
-		s.mu.Unlock()
 	}
 }
 
-func (s *shown) erase() {
-	if s.lines > 0 {
-		fmt.Fprintf(s.w, "\x1b[%dA", s.lines)
-	}
-	s.lines = 0
-	io.WriteString(s.w, eraseDown)
-}
-
-// redraw draws the state where the cursor is. Lines are cut, since those that wrap could not be erased.
+// redraw draws the state in the cursor's line. It is cut, since one that wraps could not be erased.
 func (s *shown) redraw() {
 	if !s.draw || s.ended || s.text == "" {
 		return
 	}
-	lines := strings.Split(s.text, "\n")
+	line := s.text
+	s.drawn = time.Now()
 	if seconds := int(time.Since(s.since).Seconds()); seconds > 0 {
-		lines[0] += fmt.Sprintf(" (%d s)", seconds)
+		line += fmt.Sprintf(" (%d s)", seconds)
 	}
-	for i, line := range lines {
-		if width := s.width(); width > 0 && len(line) >= width {
-			lines[i] = line[:width-1]
-		}
+	if width := s.width(); width > 0 && len(line) >= width {
+		line = line[:width-1]
 	}
-	s.lines = len(lines) - 1
-	io.WriteString(s.w, strings.Join(lines, "\r\n"))
+	io.WriteString(s.w, eraseLine+line)
 }
 
 func (s *shown) done() {
@@ -150,23 +135,20 @@ func (s *shown) done() {
 		return
 	}
 	if s.draw {
-		s.erase()
+		io.WriteString(s.w, eraseLine)
 	}
 	s.ended = true
 	close(s.stopped)
 }
 
-// drawn reports whether p draws on a terminal.
-func drawn(p progress) bool {
-	s, ok := p.(*shown)
-	return ok && s.draw
-}
-
-// bar is 20 columns wide.
-func bar(done, total int64) string {
+// arrived says how much of an image is there; a terminal has a bar for it, 20 columns wide.
+func arrived(text string, done, total int64) string {
 	const width = 20
-	full := int(min(done, total) * width / max(total, 1))
-	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", width-full) + "]"
+	if total <= 0 {
+		return text
+	}
+	full := int(min(done, total) * width / total)
+	return fmt.Sprintf("%s: %s of %s [%s%s]", text, humanSize(done), humanSize(total), strings.Repeat("=", full), strings.Repeat(" ", width-full))
 }
 
 // show turns events of a pod into progress.
@@ -179,13 +161,7 @@ func show(p progress, booting string) func(podclient.Event) {
 		case podclient.StageConnected:
 			text = fmt.Sprintf("connected to the VM after %d ms", e.Elapsed.Milliseconds())
 		case podclient.StagePulling:
-			text = "pulling the image"
-			if e.Total > 0 {
-				text += fmt.Sprintf(": %s of %s", humanSize(e.Done), humanSize(e.Total))
-				if drawn(p) {
-					text += " " + bar(e.Done, e.Total)
-				}
-			}
+			text = arrived("pulling the image", e.Done, e.Total)
 		case podclient.StageStarted:
 			text = fmt.Sprintf("started after %d ms", e.Elapsed.Milliseconds())
 		}
@@ -198,47 +174,9 @@ func sayWaiting(p progress) func() {
 	return func() { p.say("waiting for another outrigger that changes the images of this host") }
 }
 
-// Layers that a terminal has bars for at a time, and the least pause between two looks at them.
-const (
-	mostBars   = 8
-	barsPaused = 100 * time.Millisecond
-)
-
-// showLayers turns the layers of a pull into progress: their sum, and on a terminal a bar for each that is under way.
-func showLayers(p progress) func(registry.Layer) {
-	var mu sync.Mutex
-	var layers []registry.Layer
-	var last time.Time
-	return func(l registry.Layer) {
-		mu.Lock()
-		defer mu.Unlock()
-		i := slices.IndexFunc(layers, func(other registry.Layer) bool { return other.Digest == l.Digest })
-		if i < 0 {
-			i, layers = len(layers), append(layers, l)
-		}
-		layers[i] = l
-		if l.Done < l.Size && time.Since(last) < barsPaused {
-			return
-		}
-		last = time.Now()
-		p.update("pull", layersText(layers, drawn(p)))
-	}
-}
-
-func layersText(layers []registry.Layer, bars bool) string {
-	var done, size int64
-	var lines []string
-	for _, l := range layers {
-		done, size = done+l.Done, size+l.Size
-		if bars && l.Done > 0 && l.Done < l.Size && len(lines) < mostBars {
-			lines = append(lines, fmt.Sprintf("\n%.12s %s %s of %s", l.Digest.Hex, bar(l.Done, l.Size), humanSize(l.Done), humanSize(l.Size)))
-		}
-	}
-	text := "pulling the image to this host"
-	if done > 0 {
-		text += fmt.Sprintf(": %s of %s", humanSize(done), humanSize(size))
-	}
-	return text + strings.Join(lines, "")
+// showPull turns the progress of a pull to this host into ours.
+func showPull(p progress) func(v1.Update) {
+	return func(u v1.Update) { p.update("pull", arrived("pulling the image to this host", u.Complete, u.Total)) }
 }
 
 func humanSize(n int64) string {

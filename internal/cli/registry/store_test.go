@@ -94,7 +94,7 @@ func (s *source) got(digest string) int {
 
 func pull(t *testing.T, s registry.Store, ref string) registry.Stored {
 	t.Helper()
-	img, _, err := s.Pull(t.Context(), ref, "", func(registry.Layer) {})
+	img, _, err := s.Pull(t.Context(), ref, "", func(v1.Update) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,13 +223,13 @@ func TestPolicies(t *testing.T) {
 		{ref, registry.Missing, true, newer},
 		{strings.TrimSuffix(ref, ":v1") + "@" + digest(t, old), registry.Missing, false, old}, // its blobs went with its name
 	} {
-		img, err := registry.Open(t.Context(), row.ref, registry.Options{Store: store, Policy: row.policy, Report: func(registry.Layer) {}})
+		img, err := registry.Open(t.Context(), row.ref, registry.Options{Store: store, Policy: row.policy, Report: func(v1.Update) {}})
 		if err != nil {
 			t.Errorf("%s %q: %v", row.ref, row.policy, err)
 			continue
 		}
 		pinned := strings.TrimSuffix(ref, ":v1") + "@" + digest(t, row.want)
-		reference, err := img.Pinned(t.Context(), nil)
+		reference, err := img.Pinned(t.Context())
 		if img.Held != row.held || img.Digest.String() != digest(t, row.want) || reference != pinned || (img.Reference == "") != row.held || err != nil {
 			t.Errorf("%s %q: held %v, %s, %s, %v", row.ref, row.policy, img.Held, img.Digest, reference, err)
 		}
@@ -255,7 +255,7 @@ func TestPullTakesOnePlatform(t *testing.T) {
 	if n := from.got(layerDigest(t, images["s390x"], 0)); n > 0 || len(blobs(t, store)) != 3 {
 		t.Errorf("the other platform's layer was downloaded %d times; %v", n, blobs(t, store))
 	}
-	if _, _, err := store.Pull(t.Context(), tag.Name(), "linux/s390x", func(registry.Layer) {}); err != nil {
+	if _, _, err := store.Pull(t.Context(), tag.Name(), "linux/s390x", func(v1.Update) {}); err != nil {
 		t.Fatal(err)
 	}
 	for platform, want := range map[string]v1.Image{"": images[runtime.GOARCH], "linux/s390x": images["s390x"]} {
@@ -290,7 +290,7 @@ func TestPullChecksDigests(t *testing.T) {
 			send(w, content)
 			return true
 		}
-		_, _, err := store.Pull(t.Context(), ref, "", func(registry.Layer) {})
+		_, _, err := store.Pull(t.Context(), ref, "", func(v1.Update) {})
 		list, _ := store.List()
 		if err == nil || !strings.Contains(err.Error(), bad) || len(list) > 0 {
 			t.Errorf("%s: %v, %v", what, err, list)
@@ -396,7 +396,7 @@ func TestTwoPullsAtOnce(t *testing.T) {
 	}
 	fresh := make(chan bool, 2)
 	one := func(s registry.Store) {
-		_, new, err := s.Pull(t.Context(), ref, "", func(registry.Layer) {})
+		_, new, err := s.Pull(t.Context(), ref, "", func(v1.Update) {})
 		if err != nil {
 			t.Error(err)
 		}
@@ -465,7 +465,7 @@ func TestPullWithCredentials(t *testing.T) {
 	from, store := newSource(t), registry.Store{Dir: t.TempDir()}
 	ref := from.push("app:v1", newImage(t, "", runtime.GOARCH, map[string]string{"a": "1"}))
 	from.password = "s3cret"
-	if _, _, err := store.Pull(t.Context(), ref, "", func(registry.Layer) {}); err == nil || !strings.Contains(err.Error(), "401") {
+	if _, _, err := store.Pull(t.Context(), ref, "", func(v1.Update) {}); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("without credentials: %v", err)
 	}
 	dir := t.TempDir()
