@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -30,15 +29,6 @@ var configKeys = []string{
 	"boot-timeout", "pull-timeout", "stop-timeout", "log-limit", "shm-size", "timeline",
 }
 
-// ofManifest are keys that a manifest sets for `play`.
-var ofManifest = []string{"cpus", "memory"}
-
-// setting is a key of the configuration file.
-type setting struct {
-	key, place string // FILE:LINE
-	values     []string
-}
-
 // origin is the annotation of a flag that says where its value is from, if it is from the environment or the file.
 const origin = "outrigger_origin"
 
@@ -53,52 +43,30 @@ func fromEnvironment(flags *pflag.FlagSet, name, env string) {
 	}
 }
 
-// configPath returns the path of the configuration file, and whether the user has named it.
-func configPath() (path string, named bool) {
-	if path := os.Getenv("OUTRIGGER_CONFIG"); path != "" {
-		return path, true
+// readConfig returns what the configuration file has, by keys. Of them only an argument of the adaptor, which may be a
+// setting of a provider, can hold a secret, and then others must not read the file.
+func readConfig() (path string, nodes map[string]yaml.Node, err error) {
+	path = os.Getenv("OUTRIGGER_CONFIG")
+	named := path != ""
+	if dir, err := os.UserConfigDir(); err == nil && !named {
+		path = filepath.Join(dir, "outrigger", "config.yaml")
 	}
-	dir, err := os.UserConfigDir()
-	if err != nil {
-		return "", false
+	data, err := os.ReadFile(path)
+	if !named && errors.Is(err, fs.ErrNotExist) {
+		return "", nil, nil
 	}
-	return filepath.Join(dir, "outrigger", "config.yaml"), false
-}
-
-// readConfig returns what the configuration file has. Of all keys only an argument of the adaptor, which may be a setting
-// of a provider, can hold a secret, and then others must not read the file.
-func readConfig() ([]setting, error) {
-	path, named := configPath()
-	info, err := os.Stat(path)
-	if path == "" || !named && errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(path)
-	}
-	var nodes map[string]yaml.Node
 	if err == nil {
 		err = yaml.Unmarshal(data, &nodes)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("configuration file %s: %w", path, err)
+		return "", nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
-	var all []setting
-	for _, key := range slices.Sorted(maps.Keys(nodes)) {
-		node := nodes[key]
-		s := setting{key: key, place: fmt.Sprintf("%s:%d", path, node.Line), values: []string{node.Value}}
-		switch {
-		case !slices.Contains(configKeys, key):
-			return nil, fmt.Errorf("%s: unknown key %q; there are %s", s.place, key, strings.Join(configKeys, ", "))
-		case node.Tag == "!!null", node.Kind != yaml.ScalarNode && node.Decode(&s.values) != nil:
-			return nil, fmt.Errorf("%s: %s: want a value, or a list of values", s.place, key)
-		case key == "adaptor-arg" && info.Mode()&0o044 != 0:
-			return nil, fmt.Errorf("%s: adaptor-arg may hold a secret, and others can read the file: chmod 600 %s", s.place, path)
+	if node, ok := nodes["adaptor-arg"]; ok {
+		if info, err := os.Stat(path); err != nil || info.Mode()&0o044 != 0 {
+			return "", nil, fmt.Errorf("%s:%d: adaptor-arg may hold a secret, and others can read the file: chmod 600 %s", path, node.Line, path)
 		}
-		all = append(all, s)
 	}
-	return all, nil
+	return path, nodes, nil
 }
 
 // configure gives flags that are neither on the command line nor in the environment the values of the configuration file.
@@ -106,30 +74,40 @@ func configure(cmd *cobra.Command) error {
 	if cmd.Hidden { // what outrigger starts itself is told everything
 		return nil
 	}
-	settings, err := readConfig()
+	path, nodes, err := readConfig()
 	if err != nil {
 		return err
 	}
-	for _, s := range settings {
-		f := cmd.Flags().Lookup(s.key)
-		if f == nil || f.Changed || f.Annotations[origin] != nil || cmd.Name() == "play" && slices.Contains(ofManifest, s.key) {
+	for _, key := range slices.Sorted(maps.Keys(nodes)) {
+		node := nodes[key]
+		place, values := fmt.Sprintf("%s:%d", path, node.Line), []string{node.Value}
+		switch {
+		case !slices.Contains(configKeys, key):
+			return fmt.Errorf("%s: unknown key %q; there are %s", place, key, strings.Join(configKeys, ", "))
+		case node.Tag == "!!null", node.Kind != yaml.ScalarNode && node.Decode(&values) != nil:
+			return fmt.Errorf("%s: %s: want a value, or a list of values", place, key)
+		}
+		f := cmd.Flags().Lookup(key)
+		ofManifest := cmd.Name() == "play" && (key == "cpus" || key == "memory")
+		if f == nil || f.Changed || f.Annotations[origin] != nil || ofManifest {
 			continue
 		}
-		list, many := f.Value.(pflag.SliceValue)
-		switch {
-		case many:
-			err = list.Replace(s.values)
-		case len(s.values) != 1:
-			err = errors.New("want one value")
-		default:
-			err = f.Value.Set(s.values[0])
+		if err := setFlag(f, values); err != nil {
+			return fmt.Errorf("%s: %s: %w", place, key, err)
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", s.place, s.key, err)
-		}
-		cmd.Flags().SetAnnotation(s.key, origin, []string{s.place})
+		cmd.Flags().SetAnnotation(key, origin, []string{place})
 	}
 	return nil
+}
+
+func setFlag(f *pflag.Flag, values []string) error {
+	if list, many := f.Value.(pflag.SliceValue); many {
+		return list.Replace(values)
+	}
+	if len(values) != 1 {
+		return errors.New("want one value")
+	}
+	return f.Value.Set(values[0])
 }
 
 // blame says where flags are set that an error names and that are not on the command line.
@@ -172,12 +150,7 @@ from the manifest. A key that is not known is an error. Secrets do not belong th
 			if output == "json" {
 				return program.WriteJSON(a.Stdout, rows)
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
-			fmt.Fprintln(w, "KEY\tVALUE\tFROM")
-			for _, r := range rows {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", r.Key, cmp.Or(r.Value, "-"), r.From)
-			}
-			return w.Flush()
+			return printRows(a.Stdout, `table {{.Key}}\t{{or .Value "-"}}\t{{.From}}`, effective{"KEY", "VALUE", "FROM"}, rows)
 		},
 	}
 	commandline.Form(cmd, &output, "output", "form of the output", "table", "json")

@@ -66,16 +66,15 @@ func (a *App) pull(ctx context.Context, image, platform string, quiet bool) erro
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	p := a.newProgress(quiet)
-	defer p.done()
 	store, err := a.store(p)
 	if err != nil {
 		return err
 	}
 	img, fresh, err := store.Pull(ctx, image, platform, showPull(p))
+	p.done()
 	if err != nil {
 		return err
 	}
-	p.done()
 	status := "this host has it already"
 	if fresh {
 		status = "pulled"

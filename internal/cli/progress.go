@@ -30,15 +30,7 @@ func (a *App) newProgress(quiet bool) progress {
 	if quiet {
 		return silent{}
 	}
-	s := &shown{w: a.Stderr, stopped: make(chan struct{})}
-	if f := asTerminal(a.Stderr); f != nil && os.Getenv("TERM") != "dumb" {
-		s.draw = true
-		s.width = func() int {
-			_, columns := (&terminal{out: f}).size()
-			return int(columns)
-		}
-	}
-	return s
+	return &shown{w: a.Stderr, draw: asTerminal(a.Stderr) != nil && os.Getenv("TERM") != "dumb"}
 }
 
 type silent struct{}
@@ -50,25 +42,27 @@ func (silent) done()                 {}
 // shown keeps what it says last, and for how many seconds, up to date on a terminal that it may draw on, without
 // colours; else it writes one line for each state.
 type shown struct {
-	w       io.Writer
-	draw    bool
-	width   func() int // of the terminal; 0 if it is not known
-	stopped chan struct{}
+	w    io.Writer
+	draw bool
 
-	mu     sync.Mutex
-	last   string // key of the last state
-	text   string
-	since  time.Time // when its key was new
-	drawn  time.Time
-	ended  bool
-	ticker sync.Once
+	mu    sync.Mutex
+	last  string // key of the last state
+	text  string
+	since time.Time   // when its key was new
+	drawn time.Time   // when it was drawn
+	again *time.Timer // draws it again, with its seconds
+	ended bool
 }
 
 // drawPause is the least time between two states of one key that are drawn.
 const drawPause = 100 * time.Millisecond
 
-// eraseLine erases the cursor's line.
-const eraseLine = "\r\x1b[K"
+// Sequences of terminals: the cursor's line is erased; a line that is too long is cut, and not, since the rest of one that wraps could not be erased.
+const (
+	eraseLine = "\r\x1b[K"
+	cut       = "\x1b[?7l"
+	wrap      = "\x1b[?7h"
+)
 
 func (s *shown) say(format string, args ...any) {
 	s.mu.Lock()
@@ -87,58 +81,43 @@ func (s *shown) update(key, text string) {
 	if !s.draw && key != s.last { // numbers would only flood a log
 		fmt.Fprintln(s.w, text)
 	}
-	isNew := key != s.last
-	if isNew {
-		s.since = time.Now()
+	if key != s.last {
+		s.since, s.drawn = time.Now(), time.Time{}
 	}
 	s.last, s.text = key, text
-	if s.draw && !s.ended && (isNew || time.Since(s.drawn) > drawPause) {
-		s.ticker.Do(func() { go s.tick() })
+	if time.Since(s.drawn) > drawPause {
 		s.redraw()
 	}
 }
 
-// tick shows the seconds until the display ends.
-func (s *shown) tick() {
-	for {
-		select {
-		case <-s.stopped:
-			return
-		case <-time.After(time.Second):
-			s.mu.Lock()
-			s.redraw()
-			s.mu.Unlock()
-		}
-	}
-}
-
-// redraw draws the state in the cursor's line. It is cut, since one that wraps could not be erased.
+// redraw draws the state in the cursor's line, and again each second.
 func (s *shown) redraw() {
 	if !s.draw || s.ended || s.text == "" {
 		return
 	}
-	line := s.text
-	s.drawn = time.Now()
+	text := s.text
 	if seconds := int(time.Since(s.since).Seconds()); seconds > 0 {
-		line += fmt.Sprintf(" (%d s)", seconds)
+		text += fmt.Sprintf(" (%d s)", seconds)
 	}
-	if width := s.width(); width > 0 && len(line) >= width {
-		line = line[:width-1]
+	io.WriteString(s.w, eraseLine+cut+text+wrap)
+	s.drawn = time.Now()
+	if s.again != nil {
+		s.again.Stop()
 	}
-	io.WriteString(s.w, eraseLine+line)
+	s.again = time.AfterFunc(time.Second, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.redraw()
+	})
 }
 
 func (s *shown) done() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return
-	}
-	if s.draw {
+	if s.draw && !s.ended {
 		io.WriteString(s.w, eraseLine)
 	}
 	s.ended = true
-	close(s.stopped)
 }
 
 // arrived says how much of an image is there; a terminal has a bar for it, 20 columns wide.

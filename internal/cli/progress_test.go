@@ -20,7 +20,7 @@ func screen(t *testing.T, written string) []string {
 	t.Helper()
 	lines, at, column := []string{""}, 0, 0
 	for written != "" {
-		switch rest, up := strings.CutPrefix(written, "\x1b["); {
+		switch rest, sequence := strings.CutPrefix(written, "\x1b["); {
 		case strings.HasPrefix(written, "\r"):
 			column, written = 0, written[1:]
 		case strings.HasPrefix(written, "\n"):
@@ -28,9 +28,11 @@ func screen(t *testing.T, written string) []string {
 				lines = append(lines, "")
 			}
 			written = written[1:]
-		case up && strings.HasPrefix(rest, "K"):
+		case sequence && strings.HasPrefix(rest, "K"):
 			lines[at], written = lines[at][:column], rest[1:]
-		case up:
+		case sequence && (strings.HasPrefix(rest, "?7l") || strings.HasPrefix(rest, "?7h")): // whether lines wrap
+			written = rest[3:]
+		case sequence:
 			t.Fatalf("unknown sequence in %q", written)
 		default:
 			lines[at] = lines[at][:column] + written[:1] + lines[at][min(column+1, len(lines[at])):]
@@ -44,7 +46,7 @@ func screen(t *testing.T, written string) []string {
 func TestProgressOnATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &bytes.Buffer{}
-		p := &shown{w: out, draw: true, width: func() int { return 60 }, stopped: make(chan struct{})}
+		p := &shown{w: out, draw: true}
 		sees := func(what string, want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -65,13 +67,12 @@ func TestProgressOnATerminal(t *testing.T) {
 		sees("the guest pulls", "note: a line that stays", "pulling the image: 512 B of 1.0 KiB [==========          ]")
 		report := showPull(p)
 		report(v1.Update{Complete: 50, Total: 300})
-		sees("a pull to this host", "note: a line that stays", "pulling the image to this host: 50 B of 300 B [===         ")
+		sees("a pull to this host", "note: a line that stays", "pulling the image to this host: 50 B of 300 B [===                 ]")
 		report(v1.Update{Complete: 60, Total: 300})
-		sees("at once", "note: a line that stays", "pulling the image to this host: 50 B of 300 B [===         ")
-		p.width = func() int { return 20 }
+		sees("at once", "note: a line that stays", "pulling the image to this host: 50 B of 300 B [===                 ]")
 		time.Sleep(2 * drawPause)
 		report(v1.Update{Complete: 100, Total: 300})
-		sees("on a narrow terminal", "note: a line that stays", "pulling the image t")
+		sees("later", "note: a line that stays", "pulling the image to this host: 100 B of 300 B [======              ]")
 		p.done()
 		sees("the end", "note: a line that stays", "")
 	})

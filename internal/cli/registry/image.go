@@ -113,8 +113,8 @@ func Open(ctx context.Context, ref string, opts Options) (*Image, error) {
 
 // open finds an image of a registry where the policy says.
 func (i *Image) open(ctx context.Context, platform v1.Platform, opts Options) (err error) {
-	if err := i.parse(); err != nil {
-		return err
+	if i.ref, err = name.ParseReference(i.Name); err != nil {
+		return fmt.Errorf("%w: %w; want a registry reference, oci:DIR or docker-archive:FILE", ErrBadReference, err)
 	}
 	if opts.Policy == Always {
 		if err = i.ask(ctx, platform); err == nil {
@@ -135,13 +135,6 @@ func (i *Image) open(ctx context.Context, platform v1.Platform, opts Options) (e
 		return err
 	}
 	i.Reference, err = i.Pinned(ctx)
-	return err
-}
-
-func (i *Image) parse() (err error) {
-	if i.ref, err = name.ParseReference(i.Name); err != nil {
-		err = fmt.Errorf("%w: %w; want a registry reference, oci:DIR or docker-archive:FILE", ErrBadReference, err)
-	}
 	return err
 }
 

@@ -90,16 +90,18 @@ func (s Store) change(ctx context.Context, edit func([]v1.Descriptor) ([]v1.Desc
 	if err != nil {
 		return err
 	}
-	index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: list}
 	return errors.Join( // layout would write index.json in place
 		statefile.Write(filepath.Join(s.Dir, "oci-layout"), map[string]string{"imageLayoutVersion": "1.0.0"}), // image-spec, image-layout.md
-		statefile.Write(filepath.Join(s.Dir, "index.json"), index),
+		statefile.Write(filepath.Join(s.Dir, "index.json"), v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: list}),
 		s.collect())
 }
 
-// collect removes blobs that no image needs, and what a pull that was killed has left.
+// collect removes blobs that no image of the index on the disk needs, and what a pull that was killed has left.
 func (s Store) collect() error {
 	index, list, err := s.read()
+	if err != nil {
+		return err
+	}
 	needed := map[string]bool{}
 	for _, d := range list {
 		_, blobs, err := checked(index, d)
@@ -237,6 +239,7 @@ func (s Store) download(img v1.Image, report func(v1.Update)) error {
 	}
 	var done atomic.Int64
 	var total int64
+	arrived := func(n int) { report(v1.Update{Total: total, Complete: done.Add(int64(n))}) }
 	missing := incoming{Image: img}
 	for _, layer := range append(layers, config, static.NewLayer(manifest, "")) {
 		digest, err1 := layer.Digest()
@@ -248,7 +251,7 @@ func (s Store) download(img v1.Image, report func(v1.Update)) error {
 			continue
 		}
 		total += size
-		missing.layers = append(missing.layers, incomingLayer{layer, func(n int) { report(v1.Update{Total: total, Complete: done.Add(int64(n))}) }})
+		missing.layers = append(missing.layers, incomingLayer{layer, nil, arrived})
 	}
 	if total == 0 {
 		return nil
@@ -274,22 +277,18 @@ func (i incoming) Layers() ([]v1.Layer, error) { return i.layers, nil }
 // incomingLayer tells how many bytes of it have arrived.
 type incomingLayer struct {
 	v1.Layer
-	arrived func(n int)
-}
-
-func (l incomingLayer) Compressed() (io.ReadCloser, error) {
-	from, err := l.Layer.Compressed()
-	return arriving{from, l.arrived}, err
-}
-
-type arriving struct {
 	io.ReadCloser
 	arrived func(n int)
 }
 
-func (a arriving) Read(data []byte) (int, error) {
-	n, err := a.ReadCloser.Read(data)
-	a.arrived(n)
+func (l incomingLayer) Compressed() (_ io.ReadCloser, err error) {
+	l.ReadCloser, err = l.Layer.Compressed()
+	return l, err
+}
+
+func (l incomingLayer) Read(data []byte) (int, error) {
+	n, err := l.ReadCloser.Read(data)
+	l.arrived(n)
 	return n, err
 }
 
@@ -346,13 +345,7 @@ type heldLayer struct {
 	file *os.File
 }
 
-// Compressed may be read by several at once.
+// Compressed opens the file once more: it may be read by several at once, and may have been removed.
 func (l heldLayer) Compressed() (io.ReadCloser, error) {
-	size, err := l.Size()
-	return section{io.NewSectionReader(l.file, 0, size)}, err
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()))
 }
-
-// section leaves its file open.
-type section struct{ *io.SectionReader }
-
-func (section) Close() error { return nil }
