@@ -124,7 +124,7 @@ func (a *App) exec(ctx context.Context, f *execFlags, name string, command []str
 		return commandError(fmt.Errorf("exec in pod %s: %w", p.Name, err))
 	}
 	s := &session{
-		process: process, signal: process.Signal, stop: func() {}, term: term, signals: signals, grace: 10 * time.Second, progress: silent{},
+		process: process, signal: process.Signal, stop: func() {}, term: term, signals: signals, grace: 10 * time.Second, progress: a.newProgress(true),
 		ended: func(ctx context.Context) (int, error) { return await(ctx, process, process.Signal) },
 	}
 	code, err := s.run(ctx, a.streams(f.interactive, f.tty))

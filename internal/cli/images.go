@@ -106,8 +106,6 @@ func splitTag(name string) (repository, tag string) {
 // imageRow is an image as templates for docker name its fields.
 type imageRow struct{ ID, Repository, Tag, Digest, Platform, CreatedSince, Size string }
 
-var imageHead = imageRow{"IMAGE ID", "REPOSITORY", "TAG", "DIGEST", "PLATFORM", "CREATED", "SIZE"}
-
 func newImageRow(img registry.Stored) imageRow {
 	created := "N/A"
 	if img.Created.Unix() > 0 { // images that can be built again have the zero of Unix or of Go
@@ -147,7 +145,7 @@ share count for each.
 			for _, img := range images {
 				rows = append(rows, newImageRow(img))
 			}
-			return printRows(a.Stdout, format, imageHead, rows)
+			return printRows(a.Stdout, format, imageRow{"IMAGE ID", "REPOSITORY", "TAG", "DIGEST", "PLATFORM", "CREATED", "SIZE"}, rows)
 		},
 	}
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
@@ -157,7 +155,7 @@ share count for each.
 }
 
 func (a *App) listImages() ([]registry.Stored, error) {
-	store, err := a.store(silent{})
+	store, err := a.store(a.newProgress(true))
 	if err != nil {
 		return nil, err
 	}

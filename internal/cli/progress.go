@@ -28,16 +28,10 @@ type progress interface {
 
 func (a *App) newProgress(quiet bool) progress {
 	if quiet {
-		return silent{}
+		return &shown{w: io.Discard}
 	}
 	return &shown{w: a.Stderr, draw: asTerminal(a.Stderr) != nil && os.Getenv("TERM") != "dumb"}
 }
-
-type silent struct{}
-
-func (silent) say(string, ...any)    {}
-func (silent) update(string, string) {}
-func (silent) done()                 {}
 
 // shown keeps what it says last, and for how many seconds, up to date on a terminal that it may draw on, without
 // colours; else it writes one line for each state.
@@ -57,7 +51,7 @@ type shown struct {
 // drawPause is the least time between two states of one key that are drawn.
 const drawPause = 100 * time.Millisecond
 
-// Sequences of terminals: the cursor's line is erased; a line that is too long is cut, and not, since the rest of one that wraps could not be erased.
+// Sequences of terminals. What is drawn is cut at the end of the line, since the rest of one that wraps could not be erased.
 const (
 	eraseLine = "\r\x1b[K"
 	cut       = "\x1b[?7l"
@@ -78,8 +72,9 @@ func (s *shown) say(format string, args ...any) {
 func (s *shown) update(key, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.draw && key != s.last { // numbers would only flood a log
-		fmt.Fprintln(s.w, text)
+	if !s.draw && key != s.last { // numbers would only flood a log, and a bar would not move there
+		line, _, _ := strings.Cut(text, " [")
+		fmt.Fprintln(s.w, line)
 	}
 	if key != s.last {
 		s.since, s.drawn = time.Now(), time.Time{}
@@ -120,7 +115,7 @@ func (s *shown) done() {
 	s.ended = true
 }
 
-// arrived says how much of an image is there; a terminal has a bar for it, 20 columns wide.
+// arrived says how much of an image is there; the bar is for a terminal, 20 columns wide.
 func arrived(text string, done, total int64) string {
 	const width = 20
 	if total <= 0 {

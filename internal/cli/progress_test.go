@@ -89,7 +89,7 @@ func TestProgressWithoutATerminal(t *testing.T) {
 	}
 	p.say("end")
 	p.done()
-	if want := "pulling the image to this host: 0 B of 100 B [                    ]\nend\n"; out.String() != want {
+	if want := "pulling the image to this host: 0 B of 100 B\nend\n"; out.String() != want {
 		t.Errorf("%q, want %q", out, want)
 	}
 	out.Reset()

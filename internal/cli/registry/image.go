@@ -141,15 +141,14 @@ func (i *Image) open(ctx context.Context, platform v1.Platform, opts Options) (e
 // ask opens an image at its registry, and checks that it is for the platform.
 func (i *Image) ask(ctx context.Context, platform v1.Platform) error {
 	descriptor, err := remote.Get(i.ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
-	if err != nil {
-		return fmt.Errorf("asking its registry: %w", err)
-	}
-	if descriptor.MediaType.IsIndex() {
+	switch {
+	case err != nil:
+	case descriptor.MediaType.IsIndex():
 		var index v1.ImageIndex
 		if index, err = descriptor.ImageIndex(); err == nil {
 			i.image, err = pick(index, "", platform)
 		}
-	} else {
+	default:
 		i.image, err = descriptor.Image()
 	}
 	if err != nil {
