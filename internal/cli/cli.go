@@ -66,8 +66,6 @@ type App struct {
 	socket   string
 	provider string
 	adaptor  []string
-	// configured are the flags of the command that have their value from the configuration file.
-	configured []setting
 }
 
 // Main runs outrigger and returns its exit code.
@@ -85,10 +83,10 @@ func (a *App) Run(args []string) int {
 	cmd.SetIn(a.Stdin)
 	cmd.SetOut(a.Stdout)
 	cmd.SetErr(a.Stderr)
-	return a.report(cmd.ExecuteContext(context.Background()))
+	return a.report(cmd.ExecuteContextC(context.Background()))
 }
 
-func (a *App) report(err error) int {
+func (a *App) report(cmd *cobra.Command, err error) int {
 	if err == nil {
 		return 0
 	}
@@ -100,7 +98,7 @@ func (a *App) report(err error) int {
 			return code
 		}
 	}
-	fmt.Fprintf(a.Stderr, "outrigger: %s\n", a.blame(explain(err)))
+	fmt.Fprintf(a.Stderr, "outrigger: %s\n", blame(cmd, explain(err)))
 	return code
 }
 
@@ -122,7 +120,7 @@ the first pod and removes everything with the last.`,
 	fromEnvironment(flags, "image-cache", "OUTRIGGER_IMAGE_CACHE")
 	flags.StringVar(&a.socket, "socket", "", "hypervisor socket of a running cloud-api-adaptor; without it one is started")
 	fromEnvironment(flags, "socket", "REMOTE_HYPERVISOR_ENDPOINT")
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return configure(cmd) }
 	root.SetFlagErrorFunc(wrongFlag)
 	root.SetVersionTemplate("outrigger {{.Version}}\n")
 	root.AddCommand(a.playCommand(), a.startCommand(), a.restartCommand(), a.attachCommand(), a.stopCommand(), a.killCommand(), a.waitCommand(), a.inspectCommand(), a.topCommand(), a.portCommand(), a.cpCommand())

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -30,135 +29,97 @@ var configKeys = []string{
 	"boot-timeout", "pull-timeout", "stop-timeout", "log-limit", "shm-size", "timeline",
 }
 
-// ofManifest are keys that a manifest sets for `play`.
-var ofManifest = []string{"cpus", "memory"}
-
 // adaptorArg is the only one that may hold a secret.
 const adaptorArg = "adaptor-arg"
 
-// setting is a key of the configuration file.
-type setting struct {
-	key, place string // FILE:LINE
-	values     []string
-}
-
-// variable is the annotation of a flag with the variable that is its default.
-const variable = "outrigger_variable"
+// origin is the annotation of a flag that says where its value is from, if it is from the environment or the file.
+const origin = "outrigger_origin"
 
 // fromEnvironment makes a variable the default of a flag.
 func fromEnvironment(flags *pflag.FlagSet, name, env string) {
 	f := flags.Lookup(name)
 	f.Usage += " (env " + env + ")"
-	f.Annotations = map[string][]string{variable: {env}}
 	if value := os.Getenv(env); value != "" {
 		f.DefValue = value
 		f.Value.Set(value)
+		flags.SetAnnotation(name, origin, []string{"environment, " + env})
 	}
 }
 
-// configPath returns the path of the configuration file, and whether the user has named it.
-func configPath() (path string, named bool) {
-	if path := os.Getenv("OUTRIGGER_CONFIG"); path != "" {
-		return path, true
+// readConfig returns what the configuration file has, by keys. Of them only an argument of the adaptor, which may be a
+// setting of a provider, can hold a secret, and then others must not read the file.
+func readConfig() (path string, nodes map[string]yaml.Node, err error) {
+	path = os.Getenv("OUTRIGGER_CONFIG")
+	named := path != ""
+	if dir, err := os.UserConfigDir(); err == nil && !named {
+		path = filepath.Join(dir, "outrigger", "config.yaml")
 	}
-	dir, err := os.UserConfigDir()
-	if err != nil {
-		return "", false
-	}
-	return filepath.Join(dir, "outrigger", "config.yaml"), false
-}
-
-// readConfig returns what the configuration file has.
-func readConfig() ([]setting, error) {
-	path, named := configPath()
 	data, err := os.ReadFile(path)
-	if path == "" || !named && errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	if !named && errors.Is(err, fs.ErrNotExist) {
+		return "", nil, nil
 	}
-	var nodes map[string]yaml.Node
 	if err == nil {
 		err = yaml.Unmarshal(data, &nodes)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("configuration file %s: %w", path, err)
+		return "", nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
-	var all []setting
-	for _, key := range slices.Sorted(maps.Keys(nodes)) {
-		node := nodes[key]
-		s := setting{key: key, place: fmt.Sprintf("%s:%d", path, node.Line), values: []string{node.Value}}
-		switch {
-		case !slices.Contains(configKeys, key):
-			return nil, fmt.Errorf("%s: unknown key %q; there are %s", s.place, key, strings.Join(configKeys, ", "))
-		case node.Tag == "!!null", node.Kind != yaml.ScalarNode && node.Decode(&s.values) != nil:
-			return nil, fmt.Errorf("%s: %s: want a value, or a list of values", s.place, key)
+	if node, ok := nodes[adaptorArg]; ok {
+		if info, err := os.Stat(path); err != nil || info.Mode()&0o044 != 0 {
+			return "", nil, fmt.Errorf("%s:%d: adaptor-arg may hold a secret, and others can read the file: chmod 600 %s", path, node.Line, path)
 		}
-		all = append(all, s)
 	}
-	return all, checkMode(path, all)
-}
-
-// checkMode refuses a file of which others may learn a secret. Of all keys only an argument of the adaptor, which may be
-// a setting of a provider, can hold one.
-func checkMode(path string, settings []setting) error {
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return err
-	}
-	at := slices.IndexFunc(settings, func(s setting) bool { return s.key == adaptorArg })
-	if at >= 0 && info.Mode()&0o044 != 0 {
-		return fmt.Errorf("%s: adaptor-arg may hold a secret, and others can read the file: chmod 600 %s", settings[at].place, path)
-	}
-	return nil
+	return path, nodes, nil
 }
 
 // configure gives flags that are neither on the command line nor in the environment the values of the configuration file.
-func (a *App) configure(cmd *cobra.Command) error {
+func configure(cmd *cobra.Command) error {
 	if cmd.Hidden { // what outrigger starts itself is told everything
 		return nil
 	}
-	settings, err := readConfig()
+	path, nodes, err := readConfig()
 	if err != nil {
 		return err
 	}
-	for _, s := range settings {
-		f := cmd.Flags().Lookup(s.key)
-		if f == nil || f.Changed || environmentOf(f) != "" || cmd.Name() == "play" && slices.Contains(ofManifest, s.key) {
+	for _, key := range slices.Sorted(maps.Keys(nodes)) {
+		node := nodes[key]
+		place, values := fmt.Sprintf("%s:%d", path, node.Line), []string{node.Value}
+		switch {
+		case !slices.Contains(configKeys, key):
+			return fmt.Errorf("%s: unknown key %q; there are %s", place, key, strings.Join(configKeys, ", "))
+		case node.Tag == "!!null", node.Kind != yaml.ScalarNode && node.Decode(&values) != nil:
+			return fmt.Errorf("%s: %s: want a value, or a list of values", place, key)
+		}
+		f := cmd.Flags().Lookup(key)
+		ofManifest := cmd.Name() == "play" && (key == "cpus" || key == "memory")
+		if f == nil || f.Changed || f.Annotations[origin] != nil || ofManifest {
 			continue
 		}
-		list, many := f.Value.(pflag.SliceValue)
-		switch {
-		case many:
-			err = list.Replace(s.values)
-		case len(s.values) != 1:
-			err = errors.New("want one value")
-		default:
-			err = f.Value.Set(s.values[0])
+		if err := setFlag(f, values); err != nil {
+			return fmt.Errorf("%s: %s: %w", place, key, err)
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", s.place, s.key, err)
-		}
-		a.configured = append(a.configured, s)
+		cmd.Flags().SetAnnotation(key, origin, []string{place})
 	}
 	return nil
 }
 
-// environmentOf returns the variable that a flag has its value from, if it is set.
-func environmentOf(f *pflag.Flag) string {
-	for _, name := range f.Annotations[variable] {
-		if os.Getenv(name) != "" {
-			return name
-		}
+func setFlag(f *pflag.Flag, values []string) error {
+	if list, many := f.Value.(pflag.SliceValue); many {
+		return list.Replace(values)
 	}
-	return ""
+	if len(values) != 1 {
+		return errors.New("want one value")
+	}
+	return f.Value.Set(values[0])
 }
 
-// blame says which flags that an error names are from the configuration file.
-func (a *App) blame(text string) string {
-	for _, s := range a.configured {
-		if strings.Contains(text, "--"+s.key+" ") || strings.Contains(text, "--"+s.key+":") {
-			text += fmt.Sprintf("\n--%s is set in %s", s.key, s.place)
+// blame says where flags are set that an error names and that are not on the command line.
+func blame(cmd *cobra.Command, text string) string {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if from := f.Annotations[origin]; from != nil && (strings.Contains(text, "--"+f.Name+" ") || strings.Contains(text, "--"+f.Name+":")) {
+			text += fmt.Sprintf("\n--%s is set in %s", f.Name, from[0])
 		}
-	}
+	})
 	return text
 }
 
@@ -195,7 +156,7 @@ from the manifest. A key that is not known is an error. Secrets do not belong th
 		Example: "  provider: qemu\n  memory: 1GiB\n  dns: [192.0.2.53]",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			run := a.runCommand()
-			if err := a.configure(run); err != nil {
+			if err := configure(run); err != nil {
 				return err
 			}
 			var rows []effective
@@ -205,12 +166,7 @@ from the manifest. A key that is not known is an error. Secrets do not belong th
 			if output == "json" {
 				return program.WriteJSON(a.Stdout, rows)
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
-			fmt.Fprintln(w, "KEY\tVALUE\tFROM")
-			for _, r := range rows {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", r.Key, cmp.Or(r.Value, "-"), r.From)
-			}
-			return w.Flush()
+			return printRows(a.Stdout, `table {{.Key}}\t{{or .Value "-"}}\t{{.From}}`, effective{"KEY", "VALUE", "FROM"}, rows)
 		},
 	}
 	commandline.Form(cmd, &output, "output", "form of the output", "table", "json")
@@ -218,26 +174,21 @@ from the manifest. A key that is not known is an error. Secrets do not belong th
 }
 
 func (a *App) effective(f *pflag.Flag) effective {
-	e := effective{Key: f.Name, Value: f.Value.String(), From: "default"}
+	value, from := f.Value.String(), f.Annotations[origin]
 	if list, ok := f.Value.(pflag.SliceValue); ok {
-		e.Value = strings.Join(list.GetSlice(), " ")
+		value = strings.Join(list.GetSlice(), " ")
 		if f.Name == adaptorArg {
-			e.Value = namesOf(list.GetSlice())
+			value = namesOf(list.GetSlice())
 		}
 	}
-	if f.Name == "image-cache" && e.Value == "" {
-		e.Value, _ = a.imageCache()
+	if f.Name == "image-cache" && value == "" {
+		value, _ = a.imageCache()
 	}
-	e.Value = redact.Line(redact.Text(e.Value))
-	env := environmentOf(f)
-	at := slices.IndexFunc(a.configured, func(s setting) bool { return s.key == f.Name })
 	switch {
 	case f.Changed:
-		e.From = "flag"
-	case env != "":
-		e.From = "environment, " + env
-	case at >= 0:
-		e.From = a.configured[at].place
+		from = []string{"flag"}
+	case from == nil:
+		from = []string{"default"}
 	}
-	return e
+	return effective{f.Name, redact.Line(redact.Text(value)), from[0]}
 }

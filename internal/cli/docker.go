@@ -66,7 +66,7 @@ var otherName = map[string]string{
 
 // otherCommand says what is there instead of commands of docker.
 var otherCommand = map[string]string{
-	"image ls": "images", "image list": "images", "image pull": "pull", "image rm": "rmi", "image prune": "rmi --all", "image inspect": "images -o json",
+	"image ls": "images", "image list": "images", "image pull": "pull", "image rm": "rmi", "image prune": "rmi $(outrigger images -q)", "image inspect": "images -o json",
 	"create": "run --detach", "build": "docker build, docker save, and run docker-archive:FILE", "load": "run docker-archive:FILE",
 	"login": "docker login, whose credentials are used here",
 	"info":  "doctor", "container": "ps", "rename": "run --name", "compose": "play", "pause": "kill --signal STOP", "unpause": "kill --signal CONT",

@@ -125,7 +125,7 @@ func (a *App) exec(ctx context.Context, f *execFlags, name string, command []str
 		return commandError(fmt.Errorf("exec in pod %s: %w", p.Name, err))
 	}
 	s := &session{
-		process: process, signal: process.Signal, term: term, signals: signals, progress: silent{},
+		process: process, signal: process.Signal, term: term, signals: signals, progress: a.newProgress(true),
 		stop:  func() (time.Duration, bool) { return 10 * time.Second, false },
 		ended: func(ctx context.Context) (int, error) { return await(ctx, process, process.Signal) },
 	}

@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -45,24 +44,17 @@ func (a *App) pullCommand() *cobra.Command {
 	var platform string
 	var quiet bool
 	cmd := &cobra.Command{
-		Use: "pull [flags] IMAGE...", Short: "Bring images of registries to this host",
-		Long: `Bring images to this host, from which outrigger run serves them to its VMs: their
-registry is not asked again. Without it the guest of each VM pulls its image itself.
+		Use: "pull [flags] IMAGE", Short: "Bring an image of a registry to this host",
+		Long: `Bring an image to this host, from which outrigger run serves it to its VMs: its registry
+is not asked again. Without it the guest of each VM pulls its image itself.
 
 Images are kept in an OCI layout, see --image-cache. Layers are shared, and have their
 place when their digest was checked; those of a pull that was ended are not downloaded
 again. Credentials are those of docker login, proxies those of HTTPS_PROXY.`,
 		Example: "  outrigger pull docker.io/library/busybox\n  outrigger run --pull never docker.io/library/busybox -- uname -a",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, images []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-			defer stop()
-			for _, image := range images {
-				if err := a.pull(ctx, image, platform, quiet); err != nil {
-					return err
-				}
-			}
-			return nil
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.pull(cmd.Context(), args[0], platform, quiet)
 		},
 	}
 	cmd.Flags().StringVar(&platform, "platform", "", "platform of the image, linux/ARCH (default: this machine's)")
@@ -71,44 +63,35 @@ again. Credentials are those of docker login, proxies those of HTTPS_PROXY.`,
 }
 
 func (a *App) pull(ctx context.Context, image, platform string, quiet bool) error {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
 	p := a.newProgress(quiet)
-	defer p.done()
 	store, err := a.store(p)
 	if err != nil {
 		return err
 	}
-	img, fresh, err := store.Pull(ctx, image, platform, showLayers(p))
+	img, fresh, err := store.Pull(ctx, image, platform, showPull(p))
+	p.done()
 	if err != nil {
 		return err
 	}
-	p.done()
 	status := "this host has it already"
 	if fresh {
-		status = "pulled, " + humanSize(img.Size)
+		status = "pulled"
 	}
 	p.say("%s: %s, %s", img.Name, img.Digest, status)
 	_, err = fmt.Fprintln(a.Stdout, img.Name)
 	return err
 }
 
-// imageMatchers say whether an image has the value of a filter of `images`.
-var imageMatchers = map[string]func(img registry.Stored, value string) bool{
-	"reference": isNamed,
-	"label":     func(img registry.Stored, v string) bool { return hasLabel(img.Labels, v) },
-}
-
 // isNamed reports whether a pattern is of an image's name, with or without registry and tag.
 func isNamed(img registry.Stored, pattern string) bool {
 	repository, _ := splitTag(img.Name)
-	for _, name := range []string{img.Name, repository} {
-		for _, prefix := range []string{"", "docker.io/", "docker.io/library/"} {
-			short, ok := strings.CutPrefix(name, prefix)
-			if matched, _ := filepath.Match(pattern, short); ok && matched {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"", "docker.io/", "docker.io/library/"}, func(prefix string) bool {
+		name, _ := filepath.Match(prefix+pattern, img.Name)
+		anyTag, _ := filepath.Match(prefix+pattern, repository)
+		return name || anyTag
+	})
 }
 
 // splitTag parts a name from its tag; one by digest has none.
@@ -121,123 +104,91 @@ func splitTag(name string) (repository, tag string) {
 }
 
 // imageRow is an image as templates for docker name its fields.
-type imageRow struct{ ID, Repository, Tag, Digest, Platform, CreatedSince, CreatedAt, Size string }
+type imageRow struct{ ID, Repository, Tag, Digest, Platform, CreatedSince, Size string }
 
-var imageHead = imageRow{
-	ID: "IMAGE ID", Repository: "REPOSITORY", Tag: "TAG", Digest: "DIGEST", Platform: "PLATFORM", CreatedSince: "CREATED", CreatedAt: "CREATED AT", Size: "SIZE",
-}
-
-func newImageRow(img registry.Stored, whole bool) imageRow {
-	r := imageRow{ID: img.Digest, Digest: img.Digest, Platform: img.Platform, Size: humanSize(img.Size), CreatedSince: "N/A", CreatedAt: "N/A"}
-	r.Repository, r.Tag = splitTag(img.Name)
-	if !whole {
-		r.ID = strings.TrimPrefix(img.Digest, "sha256:")[:12]
-	}
+func newImageRow(img registry.Stored) imageRow {
+	created := "N/A"
 	if img.Created.Unix() > 0 { // images that can be built again have the zero of Unix or of Go
-		r.CreatedSince, r.CreatedAt = duration.HumanDuration(time.Since(img.Created))+" ago", img.Created.Local().Format("2006-01-02 15:04:05 -0700 MST")
+		created = duration.HumanDuration(time.Since(img.Created)) + " ago"
 	}
-	return r
+	repository, tag := splitTag(img.Name)
+	id := strings.TrimPrefix(img.Digest, "sha256:")[:12]
+	return imageRow{id, repository, tag, img.Digest, img.Platform, created, humanSize(img.Size)}
 }
 
 func (a *App) imagesCommand() *cobra.Command {
 	var output, format string
-	var quiet, digests, whole bool
-	var filters []string
+	var quiet bool
 	cmd := &cobra.Command{
 		Use: "images [flags] [REPOSITORY[:TAG]]", Short: "List the images that were pulled to this host", Args: cobra.MaximumNArgs(1),
-		Long: `List the images that outrigger pull has brought to this host. Sizes are those of the files,
-which are compressed; layers that images share count for each.
+		Long: `List the images that outrigger pull has brought to this host: all, or those whose name
+matches a pattern. Sizes are those of the files, which are compressed; layers that images
+share count for each.
 
---filter takes reference=PATTERN and label=KEY[=VALUE]. --format takes json or a template of
-Go with .ID, .Repository, .Tag, .Digest, .Platform, .CreatedSince, .CreatedAt and .Size.`,
+--format takes json or a template of Go with .ID, .Repository, .Tag, .Digest, .Platform,
+.CreatedSince and .Size.`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			for _, arg := range args {
-				filters = append(filters, "reference="+arg)
-			}
-			keep, _, err := parseFilters(filters, imageMatchers)
+			images, err := a.listImages()
 			if err != nil {
 				return err
 			}
-			store, err := a.store(silent{})
-			if err != nil {
-				return err
+			if len(args) > 0 {
+				images = slices.DeleteFunc(images, func(img registry.Stored) bool { return !isNamed(img, args[0]) })
 			}
-			images, err := store.List()
-			if err != nil {
-				return err
+			if output == "json" {
+				return program.WriteJSON(a.Stdout, images)
 			}
-			images = slices.DeleteFunc(images, func(img registry.Stored) bool { return !keep(img) })
+			if quiet {
+				format = "{{.ID}}"
+			}
 			rows := []imageRow{}
 			for _, img := range images {
-				rows = append(rows, newImageRow(img, whole))
+				rows = append(rows, newImageRow(img))
 			}
-			switch {
-			case quiet:
-				format = "{{.ID}}"
-			case format == "" && output == "json":
-				return program.WriteJSON(a.Stdout, images)
-			case format == "" && digests:
-				format = `table {{.Repository}}\t{{.Tag}}\t{{.Digest}}\t{{.ID}}\t{{.CreatedSince}}\t{{.Size}}`
-			case format == "":
-				format = `table {{.Repository}}\t{{.Tag}}\t{{.ID}}\t{{.CreatedSince}}\t{{.Size}}`
-			}
-			return printRows(a.Stdout, format, imageHead, rows)
+			return printRows(a.Stdout, format, imageRow{"IMAGE ID", "REPOSITORY", "TAG", "DIGEST", "PLATFORM", "CREATED", "SIZE"}, rows)
 		},
 	}
-	flags := cmd.Flags()
-	flags.BoolVarP(&quiet, "quiet", "q", false, "only ids")
-	flags.BoolVar(&digests, "digests", false, "digests as well")
-	flags.BoolVar(&whole, "no-trunc", false, "whole ids")
-	flags.StringArrayVarP(&filters, "filter", "f", nil, "KEY=VALUE: only such images")
-	flags.StringVar(&format, "format", "", "json, or a template; one that begins with table has a head")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "only ids")
+	cmd.Flags().StringVar(&format, "format", `table {{.Repository}}\t{{.Tag}}\t{{.ID}}\t{{.CreatedSince}}\t{{.Size}}`, "json, or a template; one that begins with table has a head")
 	commandline.Form(cmd, &output, "output", "form of the output", "table", "json")
 	return cmd
 }
 
+func (a *App) listImages() ([]registry.Stored, error) {
+	store, err := a.store(a.newProgress(true))
+	if err != nil {
+		return nil, err
+	}
+	return store.List()
+}
+
 func (a *App) rmiCommand() *cobra.Command {
-	var force, all bool
+	var force bool
 	cmd := &cobra.Command{
-		Use: "rmi [flags] IMAGE... | --all", Short: "Remove images from this host",
-		Long: `Remove images that outrigger pull has brought to this host, by name or by the beginning of
-their id, and the files that no other image needs. Pods that run have their image in their
-VM. One that starts just now holds its image's files open and gets them nevertheless.`,
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			names, _ := a.imageNames()
+		Use: "rmi [flags] IMAGE...", Short: "Remove images from this host", Args: cobra.MinimumNArgs(1),
+		Long: `Remove images that outrigger pull has brought to this host, by name or by id, which is all
+names of an image, and the files that no other image needs. Pods that run have their image in
+their VM. One that starts just now holds its image's files open and gets them nevertheless.`,
+		Example: "  outrigger rmi docker.io/library/busybox\n  outrigger rmi -f $(outrigger images -q)",
+		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+			images, _ := a.listImages()
+			for _, img := range images {
+				names = append(names, img.Name)
+			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(cmd *cobra.Command, names []string) (err error) {
-			if (len(names) == 0) == !all {
-				return errors.New("rmi needs names of images, or --all")
-			}
-			if all {
-				if names, err = a.imageNames(); err != nil || len(names) == 0 {
-					return err
-				}
-			}
+		RunE: func(cmd *cobra.Command, names []string) error {
 			store, err := a.store(a.newProgress(false))
 			if err != nil {
 				return err
 			}
-			gone, err := store.Remove(cmd.Context(), names, force || all)
+			gone, err := store.Remove(cmd.Context(), names, force)
 			for _, image := range gone {
 				fmt.Fprintln(a.Stdout, "Untagged:", image)
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "all names of an id; an image that is not there is not an error")
-	cmd.Flags().BoolVar(&all, "all", false, "all images")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "an image that is not there is not an error")
 	return cmd
-}
-
-func (a *App) imageNames() (names []string, err error) {
-	store, err := a.store(silent{})
-	if err != nil {
-		return nil, err
-	}
-	images, err := store.List()
-	for _, img := range images {
-		names = append(names, img.Name)
-	}
-	return names, err
 }

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/cli/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
@@ -28,47 +28,34 @@ type progress interface {
 
 func (a *App) newProgress(quiet bool) progress {
 	if quiet {
-		return silent{}
+		return &shown{w: io.Discard}
 	}
-	s := &shown{w: a.Stderr, stopped: make(chan struct{})}
-	if f := asTerminal(a.Stderr); f != nil && os.Getenv("TERM") != "dumb" {
-		s.draw = true
-		s.width = func() int {
-			_, columns := (&terminal{out: f}).size()
-			return int(columns)
-		}
-	}
-	return s
+	return &shown{w: a.Stderr, draw: asTerminal(a.Stderr) != nil && os.Getenv("TERM") != "dumb"}
 }
-
-type silent struct{}
-
-func (silent) say(string, ...any)    {}
-func (silent) update(string, string) {}
-func (silent) done()                 {}
 
 // shown keeps what it says last, and for how many seconds, up to date on a terminal that it may draw on, without
 // colours; else it writes one line for each state.
 type shown struct {
-	w       io.Writer
-	draw    bool
-	width   func() int // of the terminal; 0 if it is not known
-	stopped chan struct{}
+	w    io.Writer
+	draw bool
 
-	mu     sync.Mutex
-	last   string // key of the last state
-	text   string
-	since  time.Time // when its key was new
-	lines  int       // of what is drawn, above the cursor's
-	ended  bool
-	ticker sync.Once
+	mu    sync.Mutex
+	last  string // key of the last state
+	text  string
+	since time.Time   // when its key was new
+	drawn time.Time   // when it was drawn
+	again *time.Timer // draws it again, with its seconds
+	ended bool
 }
 
+// drawPause is the least time between two states of one key that are drawn.
+const drawPause = 100 * time.Millisecond
+
+// Sequences of terminals. What is drawn is cut at the end of the line, since the rest of one that wraps could not be erased.
 const (
-	// eraseDown erases what is drawn from the beginning of the cursor's line on.
-	eraseDown = "\r\x1b[J"
-	// redrawEvery is how often the seconds are shown.
-	redrawEvery = time.Second
+	eraseLine = "\r\x1b[K"
+	cut       = "\x1b[?7l"
+	wrap      = "\x1b[?7h"
 )
 
 func (s *shown) say(format string, args ...any) {
@@ -76,8 +63,7 @@ func (s *shown) say(format string, args ...any) {
 	defer s.mu.Unlock()
 	text := fmt.Sprintf(format, args...) + "\n"
 	if s.draw {
-		s.erase()
-		text = strings.ReplaceAll(text, "\n", "\r\n")
+		text = eraseLine + strings.ReplaceAll(text, "\n", "\r\n")
 	}
 	io.WriteString(s.w, text)
 	s.redraw()
@@ -86,88 +72,58 @@ func (s *shown) say(format string, args ...any) {
 func (s *shown) update(key, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.draw && key != s.last { // numbers would only flood a log
-		fmt.Fprintln(s.w, text)
+	if !s.draw && key != s.last { // numbers would only flood a log, and a bar would not move there
+		line, _, _ := strings.Cut(text, " [")
+		fmt.Fprintln(s.w, line)
 	}
 	if key != s.last {
-		s.since = time.Now()
+		s.since, s.drawn = time.Now(), time.Time{}
 	}
 	s.last, s.text = key, text
-	if s.draw && !s.ended {
-		s.ticker.Do(func() { go s.tick() })
-		s.erase()
+	if time.Since(s.drawn) > drawPause {
 		s.redraw()
 	}
 }
 
-// tick shows the seconds until the display ends.
-func (s *shown) tick() {
-	for {
-		select {
-		case <-s.stopped:
-			return
-		case <-time.After(redrawEvery):
-		}
-		s.mu.Lock()
-		if !s.ended {
-			s.erase()
-			s.redraw()
-		}
-		s.mu.Unlock()
-	}
-}
-
-func (s *shown) erase() {
-	if s.lines > 0 {
-		fmt.Fprintf(s.w, "\x1b[%dA", s.lines)
-	}
-	s.lines = 0
-	io.WriteString(s.w, eraseDown)
-}
-
-// redraw draws the state where the cursor is. Lines are cut, since those that wrap could not be erased.
+// redraw draws the state in the cursor's line, and again each second.
 func (s *shown) redraw() {
 	if !s.draw || s.ended || s.text == "" {
 		return
 	}
-	lines := strings.Split(s.text, "\n")
+	text := s.text
 	if seconds := int(time.Since(s.since).Seconds()); seconds > 0 {
-		lines[0] += fmt.Sprintf(" (%d s)", seconds)
+		text += fmt.Sprintf(" (%d s)", seconds)
 	}
-	for i, line := range lines {
-		if width := s.width(); width > 0 && len(line) >= width {
-			lines[i] = line[:width-1]
-		}
+	io.WriteString(s.w, eraseLine+cut+text+wrap)
+	s.drawn = time.Now()
+	if s.again != nil {
+		s.again.Stop()
 	}
-	s.lines = len(lines) - 1
-	io.WriteString(s.w, strings.Join(lines, "\r\n"))
+	s.again = time.AfterFunc(time.Second, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.redraw()
+	})
 }
 
 func (s *shown) done() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return
-	}
-	if s.draw {
-		s.erase()
+	if s.draw && !s.ended {
+		io.WriteString(s.w, eraseLine)
 	}
 	s.ended = true
-	close(s.stopped)
 }
 
-// drawn reports whether p draws on a terminal.
-func drawn(p progress) bool {
-	s, ok := p.(*shown)
-	return ok && s.draw
-}
-
-// bar is 20 columns wide.
-func bar(done, total int64) string {
+// arrived says how much of an image is there; the bar is for a terminal, 20 columns wide.
+func arrived(text string, done, total int64) string {
 	const width = 20
-	part := float64(done) / float64(max(total, 1)) // both are a guest's word
+	if total <= 0 {
+		return text
+	}
+	part := float64(done) / float64(total) // both may be a guest's word
 	full := int(max(0, min(1, part)) * width)
-	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", width-full) + "]"
+	return fmt.Sprintf("%s: %s of %s [%s%s]", text, humanSize(done), humanSize(total), strings.Repeat("=", full), strings.Repeat(" ", width-full))
 }
 
 // show turns events of a pod into progress.
@@ -180,13 +136,7 @@ func show(p progress, booting string) func(podclient.Event) {
 		case podclient.StageConnected:
 			text = fmt.Sprintf("connected to the VM after %d ms", e.Elapsed.Milliseconds())
 		case podclient.StagePulling:
-			text = "pulling the image"
-			if e.Total > 0 {
-				text += fmt.Sprintf(": %s of %s", humanSize(e.Done), humanSize(e.Total))
-				if drawn(p) {
-					text += " " + bar(e.Done, e.Total)
-				}
-			}
+			text = arrived("pulling the image", e.Done, e.Total)
 		case podclient.StageStarted:
 			text = fmt.Sprintf("started after %d ms", e.Elapsed.Milliseconds())
 		}
@@ -199,47 +149,9 @@ func sayWaiting(p progress) func() {
 	return func() { p.say("waiting for another outrigger that changes the images of this host") }
 }
 
-// Layers that a terminal has bars for at a time, and the least pause between two looks at them.
-const (
-	mostBars   = 8
-	barsPaused = 100 * time.Millisecond
-)
-
-// showLayers turns the layers of a pull into progress: their sum, and on a terminal a bar for each that is under way.
-func showLayers(p progress) func(registry.Layer) {
-	var mu sync.Mutex
-	var layers []registry.Layer
-	var last time.Time
-	return func(l registry.Layer) {
-		mu.Lock()
-		defer mu.Unlock()
-		i := slices.IndexFunc(layers, func(other registry.Layer) bool { return other.Digest == l.Digest })
-		if i < 0 {
-			i, layers = len(layers), append(layers, l)
-		}
-		layers[i] = l
-		if l.Done < l.Size && time.Since(last) < barsPaused {
-			return
-		}
-		last = time.Now()
-		p.update("pull", layersText(layers, drawn(p)))
-	}
-}
-
-func layersText(layers []registry.Layer, bars bool) string {
-	var done, size int64
-	var lines []string
-	for _, l := range layers {
-		done, size = done+l.Done, size+l.Size
-		if bars && l.Done > 0 && l.Done < l.Size && len(lines) < mostBars {
-			lines = append(lines, fmt.Sprintf("\n%.12s %s %s of %s", l.Digest.Hex, bar(l.Done, l.Size), humanSize(l.Done), humanSize(l.Size)))
-		}
-	}
-	text := "pulling the image to this host"
-	if done > 0 {
-		text += fmt.Sprintf(": %s of %s", humanSize(done), humanSize(size))
-	}
-	return text + strings.Join(lines, "")
+// showPull turns the progress of a pull to this host into ours.
+func showPull(p progress) func(v1.Update) {
+	return func(u v1.Update) { p.update("pull", arrived("pulling the image to this host", u.Complete, u.Total)) }
 }
 
 func humanSize(n int64) string {

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/outrigger/outrigger/internal/cli/registry"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
@@ -21,7 +20,7 @@ func screen(t *testing.T, written string) []string {
 	t.Helper()
 	lines, at, column := []string{""}, 0, 0
 	for written != "" {
-		switch rest, up := strings.CutPrefix(written, "\x1b["); {
+		switch rest, sequence := strings.CutPrefix(written, "\x1b["); {
 		case strings.HasPrefix(written, "\r"):
 			column, written = 0, written[1:]
 		case strings.HasPrefix(written, "\n"):
@@ -29,12 +28,11 @@ func screen(t *testing.T, written string) []string {
 				lines = append(lines, "")
 			}
 			written = written[1:]
-		case up && strings.HasPrefix(rest, "J"):
-			lines[at], lines, written = lines[at][:column], lines[:at+1], rest[1:]
-		case up && len(rest) > 1 && rest[1] == 'A':
-			at -= int(rest[0] - '0')
-			written = rest[2:]
-		case up:
+		case sequence && strings.HasPrefix(rest, "K"):
+			lines[at], written = lines[at][:column], rest[1:]
+		case sequence && (strings.HasPrefix(rest, "?7l") || strings.HasPrefix(rest, "?7h")): // whether lines wrap
+			written = rest[3:]
+		case sequence:
 			t.Fatalf("unknown sequence in %q", written)
 		default:
 			lines[at] = lines[at][:column] + written[:1] + lines[at][min(column+1, len(lines[at])):]
@@ -44,11 +42,11 @@ func screen(t *testing.T, written string) []string {
 	return lines
 }
 
-// TestProgressOnATerminal: seconds go on by themselves, lasting lines stay, each layer under way has a bar, and at the end nothing is left of it.
+// TestProgressOnATerminal: seconds go on by themselves, lasting lines stay, and at the end nothing is left of it.
 func TestProgressOnATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &bytes.Buffer{}
-		p := &shown{w: out, draw: true, width: func() int { return 60 }, stopped: make(chan struct{})}
+		p := &shown{w: out, draw: true}
 		sees := func(what string, want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -71,22 +69,14 @@ func TestProgressOnATerminal(t *testing.T) {
 			lie.Stage = podclient.StagePulling
 			on(lie)
 		}
-		report := showLayers(p)
-		layer := func(hex string, done, size int64) {
-			report(registry.Layer{Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat(hex, 64)}, Done: done, Size: size})
-			time.Sleep(barsPaused)
-		}
-		for _, hex := range []string{"a", "b", "c"} {
-			layer(hex, 0, 100)
-		}
-		layer("a", 50, 100)
-		layer("b", 25, 100)
-		layer("c", 100, 100)
-		sees("three layers", "note: a line that stays", "pulling the image to this host: 175 B of 300 B",
-			"aaaaaaaaaaaa [==========          ] 50 B of 100 B", "bbbbbbbbbbbb [=====               ] 25 B of 100 B")
-		p.width = func() int { return 20 }
-		layer("b", 100, 100)
-		sees("one layer on a narrow terminal", "note: a line that stays", "pulling the image t", "aaaaaaaaaaaa [=====")
+		report := showPull(p)
+		report(v1.Update{Complete: 50, Total: 300})
+		sees("a pull to this host", "note: a line that stays", "pulling the image to this host: 50 B of 300 B [===                 ]")
+		report(v1.Update{Complete: 60, Total: 300})
+		sees("at once", "note: a line that stays", "pulling the image to this host: 50 B of 300 B [===                 ]")
+		time.Sleep(2 * drawPause)
+		report(v1.Update{Complete: 100, Total: 300})
+		sees("later", "note: a line that stays", "pulling the image to this host: 100 B of 300 B [======              ]")
 		p.done()
 		sees("the end", "note: a line that stays", "")
 	})
@@ -97,18 +87,18 @@ func TestProgressWithoutATerminal(t *testing.T) {
 	t.Setenv("TERM", "dumb")
 	out := &bytes.Buffer{}
 	p := (&App{Stderr: out}).newProgress(false)
-	report := showLayers(p)
+	report := showPull(p)
 	for done := range int64(100) {
-		report(registry.Layer{Done: done, Size: 100})
+		report(v1.Update{Complete: done, Total: 100})
 	}
 	p.say("end")
 	p.done()
-	if want := "pulling the image to this host\nend\n"; out.String() != want {
+	if want := "pulling the image to this host: 0 B of 100 B\nend\n"; out.String() != want {
 		t.Errorf("%q, want %q", out, want)
 	}
 	out.Reset()
 	p = (&App{Stderr: out}).newProgress(true)
-	showLayers(p)(registry.Layer{Done: 1, Size: 1})
+	showPull(p)(v1.Update{Complete: 1, Total: 1})
 	p.say("end")
 	if out.Len() > 0 {
 		t.Errorf("--quiet says %q", out)

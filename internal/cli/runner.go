@@ -301,7 +301,7 @@ func describeStart(name string, err error) error {
 
 // openImage finds a container's image, and pulls it to this host if that was asked for.
 func (r *runner) openImage(ctx context.Context, c corev1.Container) (*registry.Image, error) {
-	opts := registry.Options{Platform: r.req.Platform, Policy: r.req.Pull, Report: showLayers(r.progress)}
+	opts := registry.Options{Platform: r.req.Platform, Policy: r.req.Pull, Report: showPull(r.progress)}
 	opts.Store = registry.Store{Dir: r.req.Images, Wait: sayWaiting(r.progress)}
 	switch c.ImagePullPolicy {
 	case corev1.PullAlways:
@@ -326,7 +326,7 @@ func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref str
 	}
 	addr, err := netip.ParseAddr(info.NodeAddress)
 	if err != nil && image.Held { // the guest pulls the same digest
-		if ref, err := image.Pinned(ctx, nil); ref != "" || err != nil {
+		if ref, err := image.Pinned(ctx); ref != "" || err != nil {
 			return ref, func() {}, err
 		}
 	}

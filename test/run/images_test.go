@@ -5,10 +5,12 @@
 package run
 
 import (
+	"crypto/sha256"
 	"io"
 	"log"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,8 +62,9 @@ func TestPulledImageNeedsNoRegistry(t *testing.T) {
 	if _, stderr, code := c.run(t, "", "pull", "--image-cache", small, ref); code != 125 || !strings.Contains(stderr, "make room on that disk") {
 		t.Errorf("a full disk: exit code %d\n%s", code, stderr)
 	}
-	if left, _ := filepath.Glob(small + "/blobs/sha256/.*"); len(left) > 0 {
-		t.Errorf("the full disk has %v", left)
+	left, _ := filepath.Glob(small + "/blobs/sha256/*")
+	if left = slices.DeleteFunc(left, func(file string) bool { return len(filepath.Base(file)) == 2*sha256.Size }); len(left) > 0 {
+		t.Errorf("the full disk has parts of blobs: %v", left)
 	}
 	if stdout, stderr, code := c.run(t, "", "images", "-q", "--image-cache", small); code != 0 || stdout != "" {
 		t.Errorf("images of the full disk: exit code %d, %q\n%s", code, stdout, stderr)

@@ -67,14 +67,11 @@ type Image struct {
 type Options struct {
 	// Platform is os/arch[/variant]; empty means linux and this machine's.
 	Platform string
-	// Keychain finds credentials for registries; nil means those of
-	// `docker login`.
-	Keychain authn.Keychain
 	// Store has the images that were pulled to this host.
 	Store Store
 	Policy
-	// Report is told how far the download of layers is that Always may need.
-	Report func(Layer)
+	// Report is told how far the download is that Always may need.
+	Report func(v1.Update)
 }
 
 // Policy says from where an image of a registry comes.
@@ -116,11 +113,14 @@ func Open(ctx context.Context, ref string, opts Options) (*Image, error) {
 
 // open finds an image of a registry where the policy says.
 func (i *Image) open(ctx context.Context, platform v1.Platform, opts Options) (err error) {
-	if err := i.parse(); err != nil {
-		return err
+	if i.ref, err = name.ParseReference(i.Name); err != nil {
+		return fmt.Errorf("%w: %w; want a registry reference, oci:DIR or docker-archive:FILE", ErrBadReference, err)
 	}
 	if opts.Policy == Always {
-		if _, _, err := opts.Store.pull(ctx, i.Name, platform, opts.Report); err != nil {
+		if err = i.ask(ctx, platform); err == nil {
+			_, err = opts.Store.keep(ctx, i, opts.Report)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -131,58 +131,43 @@ func (i *Image) open(ctx context.Context, platform v1.Platform, opts Options) (e
 			return err
 		}
 	}
-	if err := i.ask(ctx, platform, opts.Keychain); err != nil {
+	if err := i.ask(ctx, platform); err != nil {
 		return err
 	}
-	i.Reference, err = i.Pinned(ctx, opts.Keychain)
+	i.Reference, err = i.Pinned(ctx)
 	return err
 }
 
-func (i *Image) parse() (err error) {
-	if i.ref, err = name.ParseReference(i.Name); err != nil {
-		err = fmt.Errorf("%w: %w; want a registry reference, oci:DIR or docker-archive:FILE", ErrBadReference, err)
-	}
-	return err
-}
-
-// ask opens an image at its registry.
-func (i *Image) ask(ctx context.Context, platform v1.Platform, keys authn.Keychain) error {
-	descriptor, err := remote.Get(i.ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(orDocker(keys)))
-	if err != nil {
-		return fmt.Errorf("asking its registry: %w", err)
-	}
-	if descriptor.MediaType.IsIndex() {
+// ask opens an image at its registry, and checks that it is for the platform.
+func (i *Image) ask(ctx context.Context, platform v1.Platform) error {
+	descriptor, err := remote.Get(i.ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	switch {
+	case err != nil:
+	case descriptor.MediaType.IsIndex():
 		var index v1.ImageIndex
 		if index, err = descriptor.ImageIndex(); err == nil {
 			i.image, err = pick(index, "", platform)
 		}
-	} else {
+	default:
 		i.image, err = descriptor.Image()
 	}
 	if err != nil {
 		return fmt.Errorf("asking its registry: %w", err)
 	}
-	return nil
+	return i.load(platform)
 }
 
 // Pinned returns the reference by digest for a guest that asks the registry; empty if that wants credentials, which a
 // guest has none of. A program that keeps credentials is asked for them.
-func (i *Image) Pinned(ctx context.Context, keys authn.Keychain) (string, error) {
+func (i *Image) Pinned(ctx context.Context) (string, error) {
 	digest, err := i.image.Digest()
 	if err != nil {
 		return "", err
 	}
-	if auth, err := authn.Resolve(ctx, orDocker(keys), i.ref.Context()); err == nil && auth != authn.Anonymous {
+	if auth, err := authn.Resolve(ctx, authn.DefaultKeychain, i.ref.Context()); err == nil && auth != authn.Anonymous {
 		return "", nil
 	}
 	return i.ref.Context().Name() + "@" + digest.String(), nil
-}
-
-func orDocker(keys authn.Keychain) authn.Keychain {
-	if keys == nil {
-		return authn.DefaultKeychain
-	}
-	return keys
 }
 
 // load reads the configuration and checks that it is for the platform.

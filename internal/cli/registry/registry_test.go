@@ -18,7 +18,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	upstream "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -212,17 +211,17 @@ func TestOpenRemotePinsTheDigest(t *testing.T) {
 	if err := remote.Write(tag, img); err != nil {
 		t.Fatal(err)
 	}
-	got, err := registry.Open(t.Context(), ref, registry.Options{Keychain: authn.NewMultiKeychain()})
+	got, err := registry.Open(t.Context(), ref, registry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := strings.TrimSuffix(ref, ":v1") + "@" + digest(t, img); got.Reference != want {
 		t.Errorf("reference %s, want %s", got.Reference, want)
 	}
-	if _, err := registry.Open(t.Context(), ref+"x", registry.Options{Keychain: authn.NewMultiKeychain()}); err == nil {
+	if _, err := registry.Open(t.Context(), ref+"x", registry.Options{}); err == nil {
 		t.Error("an image that does not exist was opened")
 	}
-	if _, err := registry.Open(t.Context(), ref, registry.Options{Platform: "linux/s390x", Keychain: authn.NewMultiKeychain()}); err == nil {
+	if _, err := registry.Open(t.Context(), ref, registry.Options{Platform: "linux/s390x"}); err == nil {
 		t.Error("an image for another platform was opened")
 	}
 }
@@ -252,7 +251,7 @@ func TestVariantForEveryProcessor(t *testing.T) {
 	}
 	for _, ref := range []string{ref, "oci:" + dir} {
 		for platform, want := range map[string]v1.Image{"": plain, "linux/" + runtime.GOARCH + "/v4": newest} {
-			got, err := registry.Open(t.Context(), ref, registry.Options{Platform: platform, Keychain: authn.NewMultiKeychain()})
+			got, err := registry.Open(t.Context(), ref, registry.Options{Platform: platform})
 			if err != nil || got.Digest.String() != digest(t, want) {
 				t.Errorf("%s for %q: %v, %v", ref, platform, got, err)
 			}
@@ -314,7 +313,7 @@ func TestUpperLayerHidesThePasswdBelow(t *testing.T) {
 func TestMain(m *testing.M) {
 	os.Setenv("DOCKER_CONFIG", "/nonexistent")       // nobody's credentials may steer tests
 	if dir := os.Getenv("TEST_PULL_TO"); dir != "" { // the process that TestPullIsKilled kills
-		if _, _, err := (registry.Store{Dir: dir}).Pull(context.Background(), os.Args[1], "", func(registry.Layer) {}); err != nil {
+		if _, _, err := (registry.Store{Dir: dir}).Pull(context.Background(), os.Args[1], "", func(v1.Update) {}); err != nil {
 			log.Fatal(err)
 		}
 		return
