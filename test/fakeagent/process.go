@@ -25,6 +25,7 @@ import (
 
 // process is one process of the host that plays a container or an exec.
 type process struct {
+	mu             sync.Mutex // of start and kill
 	cmd            *exec.Cmd
 	tty            *os.File // master side
 	stdin          *os.File
@@ -120,6 +121,11 @@ func (p *process) size() (uint32, uint32) {
 }
 
 func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.status != 0 {
+		return status.Error(codes.FailedPrecondition, "the process was killed before its start")
+	}
 	err := p.cmd.Start()
 	for _, f := range p.inner {
 		f.Close()
@@ -149,6 +155,8 @@ func (p *process) closeAll() {
 }
 
 func (p *process) kill(sig syscall.Signal, group bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.cmd.Process == nil {
 		// Killed before its start: it will never have an exit of its own.
 		if sig == syscall.SIGKILL && p.status == 0 {
