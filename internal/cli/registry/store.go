@@ -70,6 +70,9 @@ func (s Store) read() (v1.ImageIndex, []v1.Descriptor, error) {
 
 // change lets one process at a time edit what the index names, and then frees blobs that no image needs.
 func (s Store) change(ctx context.Context, edit func([]v1.Descriptor) ([]v1.Descriptor, error)) error {
+	if s.Dir == "" {
+		return errors.New("no folder for images of this host: set HOME, or name one with --image-cache")
+	}
 	path := filepath.Join(s.Dir, "lock")
 	lock, err := statefile.TryAcquire(path)
 	if lock == nil && err == nil {

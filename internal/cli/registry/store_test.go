@@ -507,3 +507,14 @@ func TestPullWithCredentials(t *testing.T) {
 	}
 	wantWhole(t, img)
 }
+
+// TestNoFolder: without one nothing is written where outrigger happens to be started.
+func TestNoFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if _, err := (registry.Store{}).Remove(t.Context(), []string{"busybox"}, true); err == nil || !strings.Contains(err.Error(), "--image-cache") {
+		t.Errorf("error %v, want one that names --image-cache", err)
+	}
+	if left, _ := os.ReadDir("."); len(left) > 0 {
+		t.Errorf("it has made %v", left)
+	}
+}
