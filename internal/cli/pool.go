@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/containerd/ttrpc"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -21,6 +22,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 const (
@@ -30,6 +32,8 @@ const (
 	poolAnswer = 2 * time.Second
 	// poolLook is the pause between two looks at a pool that is being filled.
 	poolLook = 50 * time.Millisecond
+	// drainAttempts bounds how often the adaptor of a pool may be gone in the middle of a call.
+	drainAttempts = 5
 )
 
 func (a *App) poolCommand() *cobra.Command {
@@ -307,7 +311,18 @@ func (a *App) removePool(ctx context.Context, n *node.Node, pool *node.Pool) err
 	return errors.Join(of.ForgetPool(), n.StopIfUnused(ctx))
 }
 
-func (a *App) drainPool(ctx context.Context, n *node.Node, pool *node.Pool) error {
+// drainPool removes the VMs that wait. An adaptor that dies meanwhile, or was just killed, has another go on.
+func (a *App) drainPool(ctx context.Context, n *node.Node, pool *node.Pool) (err error) {
+	for range drainAttempts {
+		err = a.tryToDrain(ctx, n, pool)
+		if gone := errors.Is(err, ttrpc.ErrClosed) || errors.Is(err, unix.ECONNREFUSED); !gone || poll.Sleep(ctx, poolLook) != nil {
+			break
+		}
+	}
+	return err
+}
+
+func (a *App) tryToDrain(ctx context.Context, n *node.Node, pool *node.Pool) error {
 	of := n.OfPool(pool)
 	if !node.Served(of.Socket()) {
 		if !of.HasVMs() {

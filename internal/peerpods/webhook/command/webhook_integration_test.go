@@ -5,6 +5,7 @@
 package command_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
@@ -94,9 +95,11 @@ func eventually(t *testing.T, what string, ask func() error) {
 func (s *site) create(namespace, name, spec string) (*corev1.Pod, error) {
 	cmd := s.Command("create", "--namespace", namespace, "-o", "json", "-f", "-")
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":%s}`, name, spec))
-	out, err := cmd.CombinedOutput()
+	var errs bytes.Buffer // warnings, too
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s", out)
+		return nil, fmt.Errorf("%s%s", out, &errs)
 	}
 	pod := &corev1.Pod{}
 	return pod, json.Unmarshal(out, pod)
