@@ -42,7 +42,7 @@ var notHere = map[string]string{
 	"group-add": "groups are those of the image's /etc/group", "cidfile": "run --detach prints the pod's name, which is --name",
 	"sig-proxy": "signals go to the container always", "attach": "output comes here unless --detach is given; -i passes standard input",
 	"detach-keys":           "run it with --detach; outrigger attach and exec come and go",
-	"disable-content-trust": "no signature is checked; name the image by its digest", "use-api-socket": "there is no daemon whose socket a pod could use",
+	"disable-content-trust": "no signature is checked; name the image by its digest", "use-api-socket": "outrigger has no daemon whose socket a pod could use",
 }
 
 // reason says why a flag of `docker run` does not exist.

@@ -83,7 +83,7 @@ func TestMigrateStepsRun(t *testing.T) {
 	path := realcluster.Programs(t) + ":" + tools + ":" + os.Getenv("PATH")
 	for _, program := range []string{tools + "/helm", "jq"} {
 		if _, err := osexec.LookPath(program); err != nil {
-			t.Skipf("the plan's commands: %v; run `make setup`, apt-get install jq", err)
+			t.Skipf("the plan's commands need helm and jq: %v; to run it: apt-get install jq, then sudo make test", err)
 		}
 	}
 	for _, helm := range []bool{true, false} {

@@ -143,7 +143,7 @@ func (s Store) Create(p *Pod) error {
 	return os.WriteFile(s.exitPath(p.ID), nil, 0o600)
 }
 
-// End tells those that wait for a pod its exit code.
+// End writes the exit code of a pod for those that wait for it.
 func (s Store) End(id string, code int) error {
 	return os.WriteFile(s.exitPath(id), []byte(strconv.Itoa(code)), 0o600)
 }

@@ -277,7 +277,7 @@ type incoming struct {
 
 func (i incoming) Layers() ([]v1.Layer, error) { return i.layers, nil }
 
-// incomingLayer tells how many bytes of it have arrived.
+// incomingLayer reports how many of its bytes have arrived.
 type incomingLayer struct {
 	v1.Layer
 	io.ReadCloser

@@ -182,7 +182,7 @@ func (m *Model) unfollow(except []Source) {
 // push shows what one of a row's functions returns.
 func (m *Model) push(open func() *View) {
 	if open == nil {
-		m.said = "there is nothing of that here"
+		m.said = "not available for this row"
 		return
 	}
 	m.show(append(slices.Clone(m.stack), &frame{View: open()}))
@@ -281,7 +281,7 @@ func (m *Model) command(text string) tea.Cmd {
 	namespace = cmp.Or(strings.TrimSpace(namespace), m.Namespace)
 	view := m.Open(name, namespace)
 	if view == nil {
-		m.said = "there is no view " + text + "; there are " + strings.Join(m.Views, ", ") + ", each with a namespace if wanted"
+		m.said = "unknown view " + text + "; the views are " + strings.Join(m.Views, ", ") + ", each optionally with a namespace"
 		return nil
 	}
 	m.Namespace = namespace
