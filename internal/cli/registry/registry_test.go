@@ -26,7 +26,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/outrigger/outrigger/internal/accounts"
 	"github.com/outrigger/outrigger/internal/cli/registry"
@@ -144,22 +143,7 @@ func TestServeGivesTheGuestTheImage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := registry.Serve(netip.MustParseAddr("127.0.0.1"), img)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		pulled, err := name.NewDigest(s.Reference())
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := remote.Image(pulled)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := validate.Image(got); err != nil {
-			t.Errorf("%s: %v", ref, err)
-		}
+		wantWhole(t, img)
 	}
 }
 
