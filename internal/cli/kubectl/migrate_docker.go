@@ -121,12 +121,13 @@ func (p *Plan) dockerObject(kind string, o *dockerObject) {
 // removeProvider are the commands that remove an infrastructure provider. clusterctl removes no definition of which there
 // are objects, such as templates of the clusters that are gone, and does not wait. It refuses while others' machines are
 // there, as it should.
-func removeProvider(name string) []string {
+func removeProvider(name, namespace string) []string {
 	selector := "--selector " + capiProviderLabel + "=infrastructure-" + name
 	return []string{
 		`for kind in $(kubectl get crd ` + selector + ` --output name | grep --only-matching --extended-regexp '(docker|dev)[a-z]*templates[.].*'); do kubectl delete "$kind" --all --all-namespaces; done`,
 		"clusterctl delete --infrastructure " + name + " --include-crd --include-namespace",
 		"kubectl wait --for=delete crd " + selector + " --timeout=5m",
+		"kubectl wait --for=delete namespace/" + namespace + " --timeout=5m",
 	}
 }
 
@@ -135,10 +136,10 @@ func (p *Plan) dockerSteps(clusters []string) {
 		"kubectl get providers.clusterctl.cluster.x-k8s.io --all-namespaces")
 	p.step("Move what runs in the clusters elsewhere, or keep its manifests and data: machines are made again.")
 	p.step("Delete the clusters while Cluster API's provider still runs, since only it removes its containers.", clusters...)
-	p.step("Remove the provider with its templates and definitions.", removeProvider("docker")...)
+	p.step("Remove the provider with its templates and definitions.", removeProvider("docker", "capd-system")...)
 	p.step("Install Outrigger's, and the node image that it needs or kind's.", "clusterctl init --infrastructure outrigger", "make node-image build")
 	p.step("Apply the manifests, without bootstrapped.", "kubectl apply --filename MANIFESTS", "kubectl wait --for=condition=Available clusters.cluster.x-k8s.io --all --all-namespaces --timeout=15m")
 	p.back("Delete the clusters, while Outrigger's provider runs.", clusters...)
 	p.back("Exchange the providers, and apply the manifests again. Cluster API from v1.15 on has no Docker kinds.",
-		append(removeProvider("outrigger"), "clusterctl init --infrastructure docker:VERSION", "kubectl apply --filename MANIFESTS")...)
+		append(removeProvider("outrigger", "outrigger-capi-system"), "clusterctl init --infrastructure docker:VERSION", "kubectl apply --filename MANIFESTS")...)
 }

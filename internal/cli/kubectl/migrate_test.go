@@ -141,7 +141,7 @@ func TestMigrateFromDockerProvider(t *testing.T) {
 	out := f.succeeds("migrate", "--from", "capd")
 	wants(t, out, "Deployment capd-system/capd-controller-manager", "cluster shop/one: its containers are not taken over", "dockermachines shop/one-cp bootstrapped", "clusterctl delete --infrastructure docker",
 		"kubectl delete clusters.cluster.x-k8s.io --wait --ignore-not-found --namespace shop first\n", `kubectl delete "$kind" --all`, "--infrastructure docker:VERSION")
-	wantsNot(t, out, "capi-system", "Settle first")
+	wantsNot(t, out, "capi-system/capi-controller-manager", "Settle first")
 
 	f.put(api(group, "shop", "devclusters", "two"), o{"metadata": o{"name": "two", "namespace": "shop"}, "spec": o{"backend": o{"inMemory": o{}}}})
 	f.put(api(group, "shop", "devmachinetemplates", "cp"), o{"metadata": o{"name": "cp", "namespace": "shop"}, "spec": o{"template": o{"spec": o{"backend": o{"docker": o{}}}}}})
