@@ -58,7 +58,6 @@ manager's namespace:
 
 `
 
-// about returns what the program is for.
 func about() string {
 	names := provider.List()
 	if len(names) == 0 {
@@ -132,7 +131,6 @@ func (s *settings) serve(ctx context.Context, cluster *rest.Config, logger *slog
 	return errors.Join(mgr.Start(ctx), closeKinds())
 }
 
-// addChecks adds webhooks, and the check of readiness.
 func addChecks(mgr manager.Manager, s *settings) error {
 	ready := healthz.Ping
 	if s.WebhookPort != 0 {

@@ -165,7 +165,6 @@ func (fx *fixture) writtenWithin(before *unstructured.Unstructured, read func() 
 	}) == ""
 }
 
-// stillThere names the infrastructure that still exists.
 func (fx *fixture) stillThere() string {
 	return fmt.Sprintf("InfraMachines %s, InfraCluster %s", fx.names(fx.Objects.Machine), fx.names(fx.Objects.Cluster))
 }
@@ -175,7 +174,6 @@ func (fx *fixture) names(kind *unstructured.Unstructured) (names []string) {
 	return names
 }
 
-// wantMetadata: labels, annotations and owners of others must stay.
 func (fx *fixture) wantMetadata(u *unstructured.Unstructured) {
 	switch {
 	case u == nil:

@@ -204,7 +204,6 @@ var machineChecks = []Check{
 	}},
 }
 
-// machine makes a machine that is provisioned, and returns its infrastructure.
 func (r *run) machine(changes ...change) (fx *fixture, name string, infra *unstructured.Unstructured) {
 	fx, name = r.newFixture(), "m-"+unique()
 	fx.provisionedMachine(name, changes...)
@@ -221,7 +220,6 @@ func addresses(u *unstructured.Unstructured) []any {
 
 var addressTypes = []string{"Hostname", "ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS"}
 
-// wantNoMachine fails if a machine appears.
 func (fx *fixture) wantNoMachine(when, name string) {
 	fx.while("a machine was made "+when, func() string {
 		infra := fx.infra(name)

@@ -85,7 +85,6 @@ func paused(c *clusterv1.Cluster) { c.Spec.Paused = new(true) }
 
 var pauseAnnotation = annotated(clusterv1.PausedAnnotation, "")
 
-// pausedCluster makes a cluster that is provisioned, and pauses it.
 func (r *run) pausedCluster() *fixture {
 	fx := r.provisionedCluster()
 	fx.pause(true)

@@ -14,10 +14,8 @@ const (
 	aggregationLabel = "cluster.x-k8s.io/aggregate-to-manager"
 )
 
-// aggregated are the verbs that core needs.
 var aggregated = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
 
-// allows reports whether one of the roles has a rule for it.
 func allows(roles *unstructured.UnstructuredList, group, plural, verb string) bool {
 	for _, role := range roles.Items {
 		rules, _, _ := unstructured.NestedSlice(role.Object, "rules")

@@ -42,7 +42,6 @@ var restartChecks = []Check{
 	}},
 }
 
-// restart kills the manager and starts another.
 func (r *run) restart() {
 	if err := r.Restart(r.Context()); err != nil {
 		r.Fatalf("restart the manager: %v", err)

@@ -62,7 +62,6 @@ var (
 	conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 )
 
-// malformed returns what is wrong with the shape of the conditions.
 func malformed(u *unstructured.Unstructured) string {
 	seen := map[string]bool{}
 	for _, c := range conditions(u) {

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// playPool plays core's part in a machine pool.
 func (fx *fixture) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
 	gvk := fx.Objects.Pool.GroupVersionKind()
 	fx.playOwner(ctx, mp, clusterv1.MachinePoolFinalizer, gvk, func(infra *unstructured.Unstructured) {
@@ -22,7 +21,6 @@ func (fx *fixture) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
 	})
 }
 
-// playMember makes the Machine of a pool's machine.
 func (fx *fixture) playMember(ctx context.Context, mp *clusterv1.MachinePool, infra client.Object) {
 	labels := infra.GetLabels()
 	if labels[clusterv1.MachinePoolNameLabel] != format.MustFormatValue(mp.Name) || labels[clusterv1.ClusterNameLabel] != mp.Spec.ClusterName || !infra.GetDeletionTimestamp().IsZero() {

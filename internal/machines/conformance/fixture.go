@@ -31,7 +31,6 @@ type fixture struct {
 	moveStrictly bool
 }
 
-// provisionedCluster makes a cluster and waits until its infrastructure is provisioned.
 func (r *run) provisionedCluster() *fixture {
 	fx := r.newFixture()
 	fx.addCluster(nil)
@@ -94,7 +93,6 @@ func refTo(u *unstructured.Unstructured, name string) clusterv1.ContractVersione
 	return clusterv1.ContractVersionedObjectReference{APIGroup: gvk.Group, Kind: gvk.Kind, Name: name}
 }
 
-// addMachine makes a Machine, its infrastructure and its bootstrap data.
 func (fx *fixture) addMachine(name string, changes ...change) *unstructured.Unstructured {
 	fx.addSecret(name)
 	return fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, changes...)
@@ -131,14 +129,12 @@ func (fx *fixture) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
 	fx.create(m)
 }
 
-// provisionedMachine makes a cluster with a machine and waits for both.
 func (fx *fixture) provisionedMachine(name string, changes ...change) {
 	fx.addCluster(nil)
 	fx.addMachine(name, changes...)
 	fx.untilProvisioned(name)
 }
 
-// twoMachines makes a cluster with two machines and waits for them.
 func (r *run) twoMachines() (fx *fixture, names []string) {
 	fx, names = r.newFixture(), []string{"m-" + unique(), "m-" + unique()}
 	fx.addCluster(nil)
@@ -155,7 +151,6 @@ func (fx *fixture) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: fx.namespace, Name: name}
 }
 
-// get fills in o and reports whether it is there.
 func (fx *fixture) get(ctx context.Context, o client.Object, name string) bool {
 	err := fx.Client.Get(ctx, fx.key(name), o)
 	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
@@ -221,7 +216,6 @@ func unannotated(key string) change {
 	}
 }
 
-// pause sets spec.paused of the Cluster.
 func (fx *fixture) pause(paused bool) {
 	c := &clusterv1.Cluster{}
 	fx.patch(c, fx.cluster, func() { c.Spec.Paused = &paused })
@@ -302,7 +296,6 @@ func (fx *fixture) untilInfraGone(name string) {
 	fx.untilGone("the InfraMachine", name, func() *unstructured.Unstructured { return fx.infra(name) })
 }
 
-// wantDeleted deletes a machine and waits until nothing of it is left.
 func (fx *fixture) wantDeleted(name string) {
 	fx.deleteMachine(name)
 	fx.untilInfraGone(name)
@@ -313,7 +306,6 @@ func (fx *fixture) untilInfraClusterGone() {
 	fx.untilGone("the InfraCluster", fx.cluster, fx.infraCluster)
 }
 
-// describe returns the state of an object for messages.
 func describe(u *unstructured.Unstructured) string {
 	text := []string{"finalizers " + strings.Join(u.GetFinalizers(), ", ")}
 	if !u.GetDeletionTimestamp().IsZero() {

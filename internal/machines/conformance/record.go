@@ -43,7 +43,6 @@ func (h *history) add(u *unstructured.Unstructured) {
 	h.states = append(h.states, u)
 }
 
-// untilSeen waits for a state, and returns the first of that kind.
 func (fx *fixture) untilSeen(h *history, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
 	var seen *unstructured.Unstructured
 	fx.until(fx.Limits.Provision, what, func() string {

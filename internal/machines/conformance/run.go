@@ -19,7 +19,6 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// run is one check that is running.
 type run struct {
 	*checkrun.Recorder
 	Subject
@@ -30,7 +29,6 @@ type run struct {
 	made map[types.UID]bool
 }
 
-// unique returns a short name that nobody else has.
 func unique() string { return strings.ToLower(rand.Text()[:8]) }
 
 // newFixture makes a namespace with a Cluster's name in it.
@@ -53,7 +51,6 @@ func (r *run) create(o client.Object) {
 	r.made[o.GetUID()] = true
 }
 
-// named returns the kind and name of an object, for messages.
 func named(o client.Object) string {
 	kind := o.GetObjectKind().GroupVersionKind().Kind
 	if kind == "" {
@@ -72,7 +69,6 @@ func (r *run) inventory() []string {
 	return slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(r.others, id) })
 }
 
-// wantNothingOutside waits until nothing of this check exists outside.
 func (r *run) wantNothingOutside() {
 	if r.Inventory == nil {
 		r.Logf("not looked at: what exists outside (--inventory-command)")
@@ -83,7 +79,6 @@ func (r *run) wantNothingOutside() {
 	})
 }
 
-// wantOutside compares how much exists outside.
 func (r *run) wantOutside(want int, when string) {
 	if r.Inventory == nil {
 		r.Logf("not looked at: what exists outside (--inventory-command)")
@@ -94,7 +89,6 @@ func (r *run) wantOutside(want int, when string) {
 	}
 }
 
-// until polls until nothing is missing, or fails the check.
 func (r *run) until(limit time.Duration, what string, missing func() string) {
 	if last := r.poll(r.Context(), limit, missing); last != "" {
 		r.Fatalf("not within %s: %s; at last: %s", limit, what, last)

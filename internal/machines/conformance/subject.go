@@ -71,7 +71,6 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// need returns what the subject lacks, or nothing.
 type need func(*Subject) string
 
 func lacking(message string, is func(*Subject) bool) need {

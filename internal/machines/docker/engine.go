@@ -90,7 +90,6 @@ func (b *Backend) containers(ctx context.Context, pairs ...string) ([]container.
 	return list, nil
 }
 
-// containerWith returns the container with labels, or nil.
 func (b *Backend) containerWith(ctx context.Context, pairs ...string) (*container.InspectResponse, error) {
 	list, err := b.containers(ctx, pairs...)
 	if err != nil || len(list) == 0 {
@@ -145,7 +144,6 @@ func (b *Backend) removeVolume(ctx context.Context, name string) error {
 	return fmt.Errorf("remove volume %s: %w", name, err)
 }
 
-// copyIn writes files of a container.
 func (b *Backend) copyIn(ctx context.Context, id string, files ...dockerengine.File) error {
 	if err := dockerengine.CopyIn(ctx, b.engine, id, files...); err != nil {
 		return fmt.Errorf("copy files into the container: %w", err)

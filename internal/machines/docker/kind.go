@@ -51,7 +51,6 @@ func bringsNoAgent(entrypoint []string) bool {
 	return len(entrypoint) > 2 && slices.Equal(entrypoint[:2], []string{nodeagent.Program, nodeagent.HandOver})
 }
 
-// copyAgent copies the node agent and its settings into a container.
 func (b *Backend) copyAgent(ctx context.Context, id string) error {
 	settings, err := settingsForKind()
 	if err != nil {

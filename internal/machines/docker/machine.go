@@ -95,7 +95,6 @@ func tagged(image string) bool {
 	return strings.ContainsAny(image[strings.LastIndex(image, "/")+1:], ":@")
 }
 
-// maxHostname is how many letters a kernel takes.
 const maxHostname = 63
 
 // hostname returns the name of the machine's Node. A name that is too long ends with a
@@ -217,7 +216,6 @@ func (b *Backend) bootstrap(ctx context.Context, m machine, c *container.Inspect
 	return state, nil
 }
 
-// loadImages copies images in the background until the machine has them.
 func (b *Backend) loadImages(ctx context.Context, m machine, c *container.InspectResponse, state *reconciler.MachineState) error {
 	if len(m.spec.PreLoadImages) == 0 {
 		return nil
@@ -312,7 +310,6 @@ func (b *Backend) deleteMachine(ctx context.Context, key string) (gone bool, err
 	return len(left) == 0 && err == nil, err
 }
 
-// removeMachine removes a machine's container.
 func (b *Backend) removeMachine(ctx context.Context, id string, labels map[string]string) error {
 	if labels[labelRole] == roleControlPlane {
 		// New connections go to the others from now on.

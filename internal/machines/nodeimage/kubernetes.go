@@ -101,7 +101,6 @@ func moduleText(own string, upstream *goMod, version string) string {
 	return strings.Join(text, "\n") + "\n"
 }
 
-// versionFlags have the programs say which version they are.
 func versionFlags(version string) string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")

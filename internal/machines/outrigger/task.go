@@ -37,7 +37,6 @@ func (b *Backend) start(name types.NamespacedName, timeout time.Duration, f func
 	return t
 }
 
-// running reports whether the call has not ended yet.
 func (t *task) running() bool {
 	if t == nil {
 		return false

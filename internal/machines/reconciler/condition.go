@@ -79,7 +79,6 @@ func setLife(o object) {
 	setFalse(o, clusterv1.DeletingCondition, clusterv1.NotDeletingReason, "")
 }
 
-// setDeleting sets the condition Deleting.
 func setDeleting(o object, reason, message string) {
 	setFalse(o, clusterv1.PausedCondition, clusterv1.NotPausedReason, "")
 	set(o, clusterv1.DeletingCondition, metav1.ConditionTrue, reason, message)

@@ -38,7 +38,6 @@ func original(ctx context.Context, c client.Reader, newList func() client.Object
 	})
 }
 
-// older returns which of two objects with one key was there first.
 func older(a, b client.Object) bool {
 	was, is := a.GetCreationTimestamp(), b.GetCreationTimestamp()
 	if string(a.GetUID()) == keyOf(a) || was.Before(&is) {

@@ -63,7 +63,6 @@ func external(o metav1.Object) bool {
 	return annotated || labelled
 }
 
-// paused reports whether the object or its Cluster is paused.
 func paused(cluster *clusterv1.Cluster, o metav1.Object) bool {
 	if cluster != nil && cluster.Spec.Paused != nil && *cluster.Spec.Paused {
 		return true

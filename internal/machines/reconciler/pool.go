@@ -41,7 +41,6 @@ type PoolReconciler struct {
 	Live client.Reader
 }
 
-// poolRun is one reconciliation.
 type poolRun struct {
 	*PoolReconciler
 	*patcher[InfraPool]
@@ -99,7 +98,6 @@ func (p *poolRun) owners(ctx context.Context) (err error) {
 	return err
 }
 
-// ownerPool returns the MachinePool that owns an object, or nil.
 func ownerPool(ctx context.Context, c client.Reader, o client.Object) (*clusterv1.MachinePool, error) {
 	for _, owner := range o.GetOwnerReferences() {
 		gv, err := schema.ParseGroupVersion(owner.APIVersion)
@@ -161,7 +159,6 @@ func (p *poolRun) failed(ctx context.Context, err error) error {
 	return errors.Join(err, saveAndReport(ctx, p.patcher, p.Base))
 }
 
-// report copies the current state into the object.
 func (p *poolRun) report(reason, message string) {
 	spec, status := p.desired.ContractPool()
 	status.InfrastructureMachineKind = p.MachineKind.Kind
@@ -186,7 +183,6 @@ func (p *poolRun) report(reason, message string) {
 	summarize(p.desired, ProvisionedCondition, HealthyCondition)
 }
 
-// delete removes the machines, and the pool when they are gone.
 func (p *poolRun) delete(ctx context.Context) (reconcile.Result, error) {
 	if !hasFinalizer(p.desired, p.Finalizer) {
 		return reconcile.Result{}, nil

@@ -41,7 +41,6 @@ func poolOf(machine client.Object, kind schema.GroupVersionKind) string {
 	return ""
 }
 
-// owns reports whether a machine is one of this pool's.
 func (p *poolRun) owns(machine client.Object) bool {
 	own := p.reference()
 	return poolOf(machine, schema.FromAPIVersionAndKind(own.APIVersion, own.Kind)) == p.desired.GetName()

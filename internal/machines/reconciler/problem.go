@@ -50,7 +50,6 @@ func messageOf(err error) string {
 
 func pauseOf(err error) time.Duration { return classes[provider.Class(err)].pause }
 
-// maxMessage is how long the message of a condition may be.
 const maxMessage = 1000
 
 func clip(message string) string { return controllers.Clip(message, maxMessage) }

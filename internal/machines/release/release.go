@@ -58,7 +58,6 @@ func Make(o Options) (folder string, err error) {
 	return folder, os.Rename(fresh, folder)
 }
 
-// files returns the content of the release by file name.
 func (o *Options) files() (map[string][]byte, error) {
 	metadata, err := o.metadata()
 	if err != nil {
@@ -108,7 +107,6 @@ func (o *Options) metadata() ([]byte, error) {
 	return nil, fmt.Errorf("%s has no series %s.%s, so clusterctl would refuse %s: add it, with its contract", path, parts[1], parts[2], o.Version)
 }
 
-// bill returns the bill of materials of the programs.
 func (o *Options) bill() ([]byte, error) {
 	created := o.Date
 	if created.IsZero() {

@@ -35,7 +35,6 @@ While a cluster is bootstrapped only Nodes are initialized:
 
 `
 
-// help prints what the program is for, then its flags.
 func (s *settings) help(w io.Writer) {
 	fmt.Fprint(w, introduction)
 	if built := provider.List(); len(built) > 0 {

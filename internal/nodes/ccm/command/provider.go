@@ -36,7 +36,6 @@ func (o *opened) close() error {
 	return errors.Join(err, o.loaded.Close())
 }
 
-// openCloud loads and configures the provider.
 func openCloud(ctx context.Context, s *settings, getenv func(string) string, logger *slog.Logger) (*opened, error) {
 	asked := provider.Canonical(s.options.KubeCloudShared.CloudProvider.Name)
 	loaded, err := plugin.Load(ctx, plugin.Options{Name: asked, Getenv: getenv, Log: logger})

@@ -129,7 +129,6 @@ func (s *settings) parse(args []string, getenv func(string) string) error {
 	return program.UsageError(errors.Join(s.own.Err(), s.check()))
 }
 
-// readFile reads --cloud-config.
 func (s *settings) readFile() (err error) {
 	path := s.options.KubeCloudShared.CloudProvider.CloudConfigFile
 	if path == "" {

@@ -242,7 +242,6 @@ func (a *Applier) existing(ctx context.Context, o *unstructured.Unstructured) (*
 	return is, err
 }
 
-// same reports whether an object is as wanted, by its hashes.
 func (d item) same(existing *unstructured.Unstructured) bool {
 	if !within(d.object.GetLabels(), existing.GetLabels()) || !within(d.object.GetAnnotations(), existing.GetAnnotations()) {
 		return false
@@ -346,7 +345,6 @@ func (a *Applier) stamp(next, trial *unstructured.Unstructured, d item) {
 	}
 }
 
-// merge returns the existing object with the wanted content.
 func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructured {
 	next := existing.DeepCopy()
 	next.SetLabels(merged(existing.GetLabels(), d.object.GetLabels()))

@@ -45,7 +45,6 @@ func ParseImages(text []byte) (Images, error) {
 // ErrMissedImages means that images.json lacks keys that are needed.
 var ErrMissedImages = errors.New("missed images in config")
 
-// podTemplate returns the template of an object's pods; nil if it has none.
 func podTemplate(o client.Object) *corev1.PodTemplateSpec {
 	switch o := o.(type) {
 	case *appsv1.Deployment:

@@ -29,7 +29,6 @@ and manifests. The built-in ones are read and verified as your own are.`,
 	return cmd
 }
 
-// listed is a bundle as list reports it.
 type listed struct {
 	Name      string          `json:"name"`
 	Platform  string          `json:"platform"`
@@ -129,7 +128,6 @@ annotation ccm.outrigger.dev/base names; there are
 	return cmd
 }
 
-// shown is a file.
 type shown struct {
 	Name string `json:"name"`
 	Text string `json:"text"`

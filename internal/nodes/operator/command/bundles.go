@@ -14,7 +14,6 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
 )
 
-// bundleDirFlag adds --bundle-dir: folders of bundles of one's own.
 func bundleDirFlag(f *pflag.FlagSet, into *[]string) {
 	f.StringArrayVar(into, "bundle-dir", nil, "`folder` of a bundle that is used in place of the built-in one of the same platform; may be given several times")
 }
@@ -51,7 +50,6 @@ func loadFolder(folder string) (*bundle.Bundle, error) {
 	return bundle.Load(filepath.Base(path), os.DirFS(path))
 }
 
-// bundleNames complete a bundle's name.
 func bundleNames(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	set, err := bundles.Set()
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/outrigger/outrigger/internal/version"
 )
 
-// name is the program's.
 const name = "ccm-operator"
 
 // errBroken has been told in full by what the command printed.

@@ -154,7 +154,6 @@ type controller struct {
 	user    func(context.Context) (string, error)
 }
 
-// add adds the controller to the manager.
 func (c *controller) add(mgr manager.Manager, resync time.Duration, log *slog.Logger) error {
 	c.now, c.log = time.Now, log.With("controller", c.name)
 	several := true // managers in one process, in tests

@@ -105,7 +105,6 @@ func (r *ccmReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 	return reconcile.Result{RequeueAfter: p.again}, errors.Join(err, r.mirror(ctx, &c, counts))
 }
 
-// writeStatus writes the status if it has changed.
 func (r *ccmReconciler) writeStatus(ctx context.Context, was, c *ccmv1alpha1.CloudControllerManager) error {
 	if equality.Semantic.DeepEqual(was.Status, c.Status) {
 		return nil

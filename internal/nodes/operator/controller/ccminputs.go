@@ -147,7 +147,6 @@ func (r *ccmReconciler) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudCon
 	return out, nil
 }
 
-// authorities returns the certificate authorities that the manager trusts.
 func (r *ccmReconciler) authorities(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*corev1.ConfigMap, []string, error) {
 	path := trustbundle.SystemFile(r.o.SystemBundle)
 	system, err := os.ReadFile(path)

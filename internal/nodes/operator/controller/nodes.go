@@ -158,7 +158,6 @@ func (n *operator) guarded(ctx context.Context) (guard.Limits, bool, error) {
 	return l, false, nil
 }
 
-// limitsOf returns the limits in a CloudControllerManager, with defaults.
 func limitsOf(d *ccmv1alpha1.NodeDeletions) guard.Limits {
 	l := guard.Defaults()
 	if d == nil {

@@ -302,7 +302,6 @@ func (r *inputs) readTLS(ctx context.Context) (tlsprofile.Settings, error) {
 	return r.o.TLS.Or(profile), err
 }
 
-// errNoGates is that there are none yet.
 var errNoGates = errors.New("the cluster's feature gates are not there yet")
 
 // readGates waits a while for a new release's feature gates, and then goes on

@@ -136,7 +136,6 @@ func (w *Watchdog) facts(ctx context.Context, n *corev1.Node, o Owner) (Facts, e
 	return f, err
 }
 
-// writeCondition writes the condition if it changed, and an Event if the cause changed.
 func (w *Watchdog) writeCondition(ctx context.Context, n *corev1.Node, cause Cause, message string) error {
 	status := corev1.ConditionFalse
 	if cause == None {
