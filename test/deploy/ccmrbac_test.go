@@ -44,7 +44,7 @@ var operatorUses = map[string][3]string{
 	"leases.coordination":                {cached + " create update patch", "internal/nodes/operator/leader/leader.go", "LeaderElectionResourceLock"},
 	"nodes":                              {cached + " patch", "internal/nodes/operator/guard/guard.go", "g.Client.Patch("},
 	"nodes/status":                       {"patch", "internal/nodes/operator/watchdog/watchdog.go", "Status().Patch("},
-	"events":                             {"list create patch update", "internal/nodes/operator/watchdog/warnings.go", "corev1.EventList"},
+	"events":                             {"list create patch update", "internal/nodes/operator/watchdog/watchdog.go", "corev1.EventList"},
 	"events.events.k8s.io":               {"create patch update", "internal/nodes/operator/controller/add.go", "GetEventRecorder("},
 	"tokenreviews.authentication":        {"create", "internal/nodes/operator/controller/run.go", "WithAuthenticationAndAuthorization"},
 	"subjectaccessreviews.authorization": {"create", "internal/nodes/operator/controller/run.go", "WithAuthenticationAndAuthorization"},
