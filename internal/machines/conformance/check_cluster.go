@@ -67,10 +67,7 @@ var clusterChecks = []Check{
 		}
 	}},
 	{"cluster-conditions", "Conditions of an InfraCluster have the shape of metav1.Condition.", nil, func(r *run) {
-		fx := r.provisionedCluster()
-		if wrong := malformed(fx.infraCluster()); wrong != "" {
-			r.Errorf("%s", wrong)
-		}
+		r.wantConditions(r.provisionedCluster().infraCluster())
 	}},
 	{"cluster-ready", "The condition Ready of an InfraCluster that is well is True.", nil, func(r *run) {
 		fx := r.provisionedCluster()

@@ -5,7 +5,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,18 +42,11 @@ func (r *run) provisionedCluster() *fixture {
 type change func(client.Object)
 
 func annotated(key, value string) change {
-	return func(o client.Object) { o.SetAnnotations(with(o.GetAnnotations(), key, value)) }
+	return func(o client.Object) { o.SetAnnotations(labels.Merge(o.GetAnnotations(), labels.Set{key: value})) }
 }
 
 func labelled(key, value string) change {
-	return func(o client.Object) { o.SetLabels(with(o.GetLabels(), key, value)) }
-}
-
-func with(all map[string]string, key, value string) map[string]string {
-	changed := map[string]string{}
-	maps.Copy(changed, all)
-	changed[key] = value
-	return changed
+	return func(o client.Object) { o.SetLabels(labels.Merge(o.GetLabels(), labels.Set{key: value})) }
 }
 
 // withHold puts the kit's own finalizer on an object, so that the object can still be read
@@ -81,9 +74,7 @@ func (fx *fixture) addInfra(from *unstructured.Unstructured, name string, change
 	infra := instance(from, fx.namespace, fx.cluster, name)
 	labelled(clusterv1.ClusterNameLabel, fx.cluster)(infra)
 	fx.filtered(infra)
-	for _, f := range changes {
-		f(infra)
-	}
+	apply(infra, changes)
 	fx.create(infra)
 	return infra
 }
@@ -195,11 +186,6 @@ func (fx *fixture) tryPatch(ctx context.Context, o client.Object, name string, f
 	before := o.DeepCopyObject().(client.Object)
 	f()
 	return fx.Client.Patch(ctx, o, client.MergeFrom(before))
-}
-
-func (fx *fixture) patchInfraCluster(changes ...change) {
-	u := empty(fx.Objects.Cluster.GroupVersionKind())
-	fx.patch(u, fx.cluster, func() { apply(u, changes) })
 }
 
 func apply(o client.Object, changes []change) {

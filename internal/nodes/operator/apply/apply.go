@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -347,8 +348,8 @@ func (a *Applier) stamp(next, trial *unstructured.Unstructured, d item) {
 
 func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructured {
 	next := existing.DeepCopy()
-	next.SetLabels(merged(existing.GetLabels(), d.object.GetLabels()))
-	next.SetAnnotations(merged(existing.GetAnnotations(), d.object.GetAnnotations()))
+	next.SetLabels(labels.Merge(existing.GetLabels(), d.object.GetLabels()))
+	next.SetAnnotations(labels.Merge(existing.GetAnnotations(), d.object.GetAnnotations()))
 	if d.kind.createOnly {
 		return next
 	}
@@ -364,15 +365,8 @@ func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructu
 	return next
 }
 
-func merged(base, over map[string]string) map[string]string {
-	all := map[string]string{}
-	maps.Copy(all, base)
-	maps.Copy(all, over)
-	return all
-}
-
 func annotate(o client.Object, key, value string) {
-	o.SetAnnotations(merged(o.GetAnnotations(), map[string]string{key: value}))
+	o.SetAnnotations(labels.Merge(o.GetAnnotations(), map[string]string{key: value}))
 }
 
 func (a *Applier) emit(o runtime.Object, reason, note string) {
