@@ -41,7 +41,7 @@ var operatorUses = map[string][3]string{
 	"validatingadmissionpolicybindings.admissionregistration": {operand, applyKind, `Kind: "ValidatingAdmissionPolicyBinding"`},
 	"secrets":                            {cached, "internal/nodes/operator/controller/add.go", "&corev1.Secret{}"},
 	"pods":                               {cached, "internal/nodes/operator/watchdog/watchdog.go", "corev1.PodList"},
-	"leases.coordination":                {cached + " create update patch", "internal/nodes/operator/leader/leader.go", "LeaderElectionResourceLock"},
+	"leases.coordination":                {cached + " create update patch", "internal/nodes/operator/daemon/leader.go", "LeaderElectionResourceLock"},
 	"nodes":                              {cached + " patch", "internal/nodes/operator/guard/guard.go", "g.Client.Patch("},
 	"nodes/status":                       {"patch", "internal/nodes/operator/watchdog/watchdog.go", "Status().Patch("},
 	"events":                             {"list create patch update", "internal/nodes/operator/watchdog/watchdog.go", "corev1.EventList"},

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/render"
-	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
+	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	"github.com/outrigger/outrigger/internal/program"
 )
 
@@ -194,7 +194,7 @@ func (r *rendering) objects(set bundle.Set) ([]client.Object, error) {
 // checkValues refuses what a cluster would not say, and managers would not start
 // with.
 func (r *rendering) checkValues() error {
-	tls, err := tlsprofile.FromFlags(r.values.TLSMinVersion, r.values.TLSCipherSuites)
+	tls, err := settings.TLSFromFlags(r.values.TLSMinVersion, r.values.TLSCipherSuites)
 	if err != nil {
 		return err
 	}
