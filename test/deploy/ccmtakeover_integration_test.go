@@ -27,7 +27,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
-	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
+	clustersettings "github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	crds "github.com/outrigger/outrigger/test/openshift"
 	"github.com/outrigger/outrigger/test/stand"
 	"github.com/outrigger/outrigger/test/tier"
@@ -242,7 +242,7 @@ func (s *site) asTheOther(t *testing.T, name, config string) (workloads []*unstr
 // their pods read and of themselves.
 func (s *site) rendered(t *testing.T, b *bundle.Bundle, images bundle.Images, proxy *bundle.Proxy) []client.Object {
 	t.Helper()
-	tls, err := tlsprofile.FromAPIServer(nil)
+	tls, err := clustersettings.TLSFromAPIServer(nil)
 	must(t, err)
 	objects, err := b.Resources(bundle.Values{Images: images, InfrastructureName: "x", TLSMinVersion: tls.MinVersion, TLSCipherSuites: tls.CipherSuites, Proxy: proxy})
 	must(t, err)

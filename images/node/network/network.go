@@ -333,7 +333,6 @@ func masquerade(own netip.Prefix, peers []peer) error {
 	return nat(program, append([]string{"-A"}, jump...)...)
 }
 
-// nat changes the table nat by iptables or ip6tables.
 func nat(program string, args ...string) error {
 	cmd := exec.Command(program, append([]string{"--wait", "10", "-t", "nat"}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -90,6 +90,10 @@ func templatesOf(live client.Reader) docker.TemplateReader {
 	}
 }
 
+func (s *settings) base(mgr manager.Manager) reconciler.Base {
+	return reconciler.Base{Client: mgr.GetClient(), Events: controllers.NewRecorder(mgr.GetEventRecorder("capi-manager"), nil), Filter: s.WatchFilter}
+}
+
 func dockerKinds(s *settings, b *docker.Backend) *family {
 	f := &family{
 		clustersAtOnce: s.DockerClusters, machinesAtOnce: s.DockerMachines,
@@ -116,7 +120,7 @@ func addDockerPools(mgr manager.Manager, s *settings) error {
 		return nil
 	}
 	r := &reconciler.PoolReconciler{
-		Base:        reconciler.Base{Client: mgr.GetClient(), Events: controllers.NewRecorder(mgr.GetEventRecorder("capi-manager"), nil), Filter: s.WatchFilter},
+		Base:        s.base(mgr),
 		Finalizer:   infrav1.DockerMachinePoolFinalizer,
 		Live:        mgr.GetAPIReader(),
 		MachineKind: infrav1.GroupVersion.WithKind("DockerMachine"),
@@ -139,7 +143,7 @@ func outriggerKinds(s *settings, clouds *outrigger.Clouds, enqueuer *reconciler.
 	f.clusters = reconciler.ClusterReconciler{
 		Backend: clouds, Finalizer: infrav1.OutriggerClusterFinalizer,
 		New:         func() reconciler.InfraCluster { return &infrav1.OutriggerCluster{} },
-		NewMachines: newOutriggerMachines,
+		NewMachines: func() client.ObjectList { return &infrav1.OutriggerMachineList{} },
 	}
 	f.machines = reconciler.MachineReconciler{
 		Backend: clouds, Finalizer: infrav1.OutriggerMachineFinalizer,
@@ -150,18 +154,15 @@ func outriggerKinds(s *settings, clouds *outrigger.Clouds, enqueuer *reconciler.
 	return f
 }
 
-func newOutriggerMachines() client.ObjectList { return &infrav1.OutriggerMachineList{} }
-
 func (f *family) add(mgr manager.Manager, s *settings) error {
-	base := reconciler.Base{Client: mgr.GetClient(), Events: controllers.NewRecorder(mgr.GetEventRecorder("capi-manager"), nil), Filter: s.WatchFilter}
-	f.clusters.Base, f.machines.Base = base, base
+	f.clusters.Base, f.machines.Base = s.base(mgr), s.base(mgr)
 	f.clusters.Live, f.machines.Live = mgr.GetAPIReader(), mgr.GetAPIReader()
 	f.clusters.NewList, f.machines.NewList = f.newClusters, f.clusters.NewMachines
 	if err := f.clusters.Setup(mgr, f.machines.New(), reconciler.Watching{Concurrency: f.clustersAtOnce, Enqueuer: f.clusterEnqueuer}); err != nil {
 		return err
 	}
 	if sizer, ok := f.machines.Backend.(reconciler.Sizer); ok {
-		r := &reconciler.TemplateReconciler{Base: base, New: f.newTemplate, Sizer: sizer, NewCluster: f.machines.NewCluster, ClusterKind: f.machines.ClusterKind}
+		r := &reconciler.TemplateReconciler{Base: s.base(mgr), New: f.newTemplate, Sizer: sizer, NewCluster: f.machines.NewCluster, ClusterKind: f.machines.ClusterKind}
 		if err := r.Setup(mgr, reconciler.Watching{Concurrency: 1}); err != nil {
 			return err
 		}
@@ -174,7 +175,7 @@ func (f *family) addCollector(mgr manager.Manager, s *settings, inventory reconc
 		return nil
 	}
 	return mgr.Add(&reconciler.Collector{
-		Base:      reconciler.Base{Client: mgr.GetClient(), Events: controllers.NewRecorder(mgr.GetEventRecorder("capi-manager"), nil), Filter: s.WatchFilter},
+		Base:      s.base(mgr),
 		Reader:    mgr.GetAPIReader(),
 		Inventory: inventory, Namespace: s.Namespace, Every: s.Collect, Grace: s.Grace,
 		NewClusters: f.newClusters, NewMachines: f.clusters.NewMachines,

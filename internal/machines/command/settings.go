@@ -66,10 +66,8 @@ type settings struct {
 	domains map[string]map[string]string
 }
 
-// rate is a number of requests per second.
 type rate float32
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (r *rate) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseFloat(string(text), 32)
 	if err != nil || n <= 0 {
@@ -89,7 +87,6 @@ var knownGates = []string{
 
 type gates map[string]bool
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (g *gates) UnmarshalText(text []byte) error {
 	return each(g, text, func(pair string) error {
 		name, value, _ := strings.Cut(pair, "=")
@@ -124,7 +121,6 @@ func each[M ~map[string]V, V any](m *M, text []byte, add func(string) error) err
 // domainFiles are the files of failure domains as --failure-domain names them.
 type domainFiles map[string]string
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (d *domainFiles) UnmarshalText(text []byte) error {
 	name, file, _ := strings.Cut(string(text), "=")
 	if name == "" || file == "" {
@@ -143,7 +139,6 @@ func (d *domainFiles) UnmarshalText(text []byte) error {
 // providerFiles are files by provider; an empty one is the provider's Secret.
 type providerFiles map[string]string
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (p *providerFiles) UnmarshalText(text []byte) error {
 	return each(p, text, func(one string) error {
 		name, file, named := strings.Cut(one, "=")
@@ -167,7 +162,6 @@ func (s *settings) names() (all []string) {
 	return append(all, slices.Sorted(maps.Keys(s.More))...)
 }
 
-// domainPrefix returns the prefix of a provider's domains in --failure-domain.
 func (s *settings) domainPrefix(name string) string {
 	if _, more := s.More[name]; more {
 		return name + "/"
@@ -175,7 +169,6 @@ func (s *settings) domainPrefix(name string) string {
 	return ""
 }
 
-// sortDomains assigns each failure domain to its provider.
 func (s *settings) sortDomains() error {
 	s.domains = map[string]map[string]string{}
 	for name, file := range s.DomainFiles {

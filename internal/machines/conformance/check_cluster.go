@@ -67,10 +67,7 @@ var clusterChecks = []Check{
 		}
 	}},
 	{"cluster-conditions", "Conditions of an InfraCluster have the shape of metav1.Condition.", nil, func(r *run) {
-		fx := r.provisionedCluster()
-		if wrong := malformed(fx.infraCluster()); wrong != "" {
-			r.Errorf("%s", wrong)
-		}
+		r.wantConditions(r.provisionedCluster().infraCluster())
 	}},
 	{"cluster-ready", "The condition Ready of an InfraCluster that is well is True.", nil, func(r *run) {
 		fx := r.provisionedCluster()
@@ -165,7 +162,6 @@ func (fx *fixture) writtenWithin(before *unstructured.Unstructured, read func() 
 	}) == ""
 }
 
-// stillThere names the infrastructure that still exists.
 func (fx *fixture) stillThere() string {
 	return fmt.Sprintf("InfraMachines %s, InfraCluster %s", fx.names(fx.Objects.Machine), fx.names(fx.Objects.Cluster))
 }
@@ -175,7 +171,6 @@ func (fx *fixture) names(kind *unstructured.Unstructured) (names []string) {
 	return names
 }
 
-// wantMetadata: labels, annotations and owners of others must stay.
 func (fx *fixture) wantMetadata(u *unstructured.Unstructured) {
 	switch {
 	case u == nil:

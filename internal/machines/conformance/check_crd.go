@@ -88,7 +88,6 @@ func (r *run) crdOf(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return crd
 }
 
-// eachCRD calls f with the definition of each kind.
 func (r *run) eachCRD(f func(kind, crd *unstructured.Unstructured)) {
 	for _, kind := range r.Objects.kinds() {
 		f(kind, r.crdOf(kind))
@@ -111,7 +110,6 @@ func contractLabel() string {
 	return clusterv1.GroupVersion.Group + "/" + clusterv1.GroupVersion.Version
 }
 
-// versionOf returns a version of a definition, or nil.
 func versionOf(crd *unstructured.Unstructured, name string) map[string]any {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, item := range versions {
@@ -132,7 +130,6 @@ func (r *run) versionUsed(kind, crd *unstructured.Unstructured) map[string]any {
 	return v
 }
 
-// wantField looks for a field in the schema of a kind.
 func (r *run) wantField(kind *unstructured.Unstructured, path, want string) {
 	crd := r.crdOf(kind)
 	node, _, _ := unstructured.NestedMap(r.versionUsed(kind, crd), "schema", "openAPIV3Schema")
@@ -170,4 +167,31 @@ func checkFields(role string, wanted fields) func(*run) {
 			r.wantField(*r.Objects.byRole()[role], path, kind)
 		}
 	}
+}
+
+const (
+	// coreGroup is the one that core may work on in any case.
+	coreGroup        = "infrastructure.cluster.x-k8s.io"
+	aggregationLabel = "cluster.x-k8s.io/aggregate-to-manager"
+)
+
+var aggregated = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
+
+func allows(roles *unstructured.UnstructuredList, group, plural, verb string) bool {
+	for _, role := range roles.Items {
+		rules, _, _ := unstructured.NestedSlice(role.Object, "rules")
+		for _, item := range rules {
+			rule, _ := item.(map[string]any)
+			if among(rule["apiGroups"], group) && among(rule["resources"], plural) && among(rule["verbs"], verb) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// among reports whether a rule's list has a word, or all.
+func among(list any, word string) bool {
+	words, _ := list.([]any)
+	return slices.Contains(words, any(word)) || slices.Contains(words, any("*"))
 }

@@ -32,7 +32,10 @@ var machineChecks = []Check{
 		fx.addCluster(nil, waiting...)
 		fx.addMachine(name, fx.ownedByMachine)
 		fx.wantNoMachine("before the infrastructure of its cluster is provisioned", name)
-		fx.patchInfraCluster(unannotated(clusterv1.PausedAnnotation), unannotated(clusterv1.ManagedByAnnotation))
+		infra := empty(fx.Objects.Cluster.GroupVersionKind())
+		fx.patch(infra, fx.cluster, func() {
+			apply(infra, []change{unannotated(clusterv1.PausedAnnotation), unannotated(clusterv1.ManagedByAnnotation)})
+		})
 		fx.untilProvisioned(name)
 	}},
 	{"machine-waits-for-bootstrap", "No machine is made before the Machine's spec.bootstrap.dataSecretName is set.", nil, func(r *run) {
@@ -169,9 +172,7 @@ var machineChecks = []Check{
 	}},
 	{"machine-conditions", "Conditions of an InfraMachine have the shape of metav1.Condition.", nil, func(r *run) {
 		_, _, infra := r.machine()
-		if wrong := malformed(infra); wrong != "" {
-			r.Errorf("%s", wrong)
-		}
+		r.wantConditions(infra)
 	}},
 	{"machine-ready", "The condition Ready of an InfraMachine that is well is True.", nil, func(r *run) {
 		fx, name, _ := r.machine()
@@ -204,7 +205,6 @@ var machineChecks = []Check{
 	}},
 }
 
-// machine makes a machine that is provisioned, and returns its infrastructure.
 func (r *run) machine(changes ...change) (fx *fixture, name string, infra *unstructured.Unstructured) {
 	fx, name = r.newFixture(), "m-"+unique()
 	fx.provisionedMachine(name, changes...)
@@ -221,7 +221,6 @@ func addresses(u *unstructured.Unstructured) []any {
 
 var addressTypes = []string{"Hostname", "ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS"}
 
-// wantNoMachine fails if a machine appears.
 func (fx *fixture) wantNoMachine(when, name string) {
 	fx.while("a machine was made "+when, func() string {
 		infra := fx.infra(name)
@@ -251,4 +250,53 @@ func (fx *fixture) lastDomain() string {
 	}
 	domain, _ := domains[len(domains)-1].(map[string]any)
 	return fmt.Sprint(domain["name"])
+}
+
+var failureChecks = []Check{
+	{"machine-failure-shown", "The condition Ready of an InfraMachine that cannot be made says why.", []need{needsFailing}, func(r *run) {
+		// The reason of a wait before the attempt does not count,
+		// nor does a message that comes and goes: it has to stay for a while.
+		fx, name := r.failing()
+		fx.until(fx.Limits.Provision, "the condition Ready of an InfraMachine that cannot be made says why", func() string {
+			infra := fx.infra(name)
+			if infra == nil {
+				return "the InfraMachine is gone"
+			}
+			c := condition(infra, clusterv1.ReadyCondition)
+			switch {
+			case provisioned(infra):
+				fx.Fatalf("the InfraMachine that is not to be possible is provisioned: is the file's one really refused?")
+			case c == nil || c.Status == metav1.ConditionTrue:
+				return "there is no condition Ready that is not True"
+			case c.Reason == "" || c.Message == "":
+				return "its reason is " + c.Reason + ", its message is empty"
+			}
+			return ""
+		})
+	}},
+	{"machine-failure-quiet", "An InfraMachine that cannot be made is not tried in a loop: its status comes to rest.", []need{needsFailing}, func(r *run) {
+		fx, name := r.failing()
+		for range 6 { // growing pauses are not a loop
+			if !fx.writtenWithin(fx.infra(name), fx.machineReader(name)) {
+				return
+			}
+		}
+		r.Errorf("an InfraMachine that cannot be made is written again and again: within %s each its resourceVersion changed six times. A cloud throttles or blocks clients that ask that often", r.Limits.Quiet)
+	}},
+	{"machine-failure-delete", "An InfraMachine that cannot be made can be deleted, and leaves nothing.", []need{needsFailing}, func(r *run) {
+		fx, name := r.failing()
+		fx.while("the failure", func() string { return "" })
+		fx.wantDeleted(name)
+	}},
+}
+
+// failing makes a machine that cannot be provisioned, and waits until its
+// conditions say so.
+func (r *run) failing() (fx *fixture, name string) {
+	fx, name = r.provisionedCluster(), "m-"+unique()
+	fx.addSecret(name)
+	fx.addOwner(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name })
+	fx.addInfra(fx.Objects.FailingMachine, name, []change{fx.ownedByMachine})
+	fx.untilBegun(name)
+	return fx, name
 }

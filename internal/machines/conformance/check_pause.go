@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 var pauseChecks = []Check{
@@ -85,7 +86,6 @@ func paused(c *clusterv1.Cluster) { c.Spec.Paused = new(true) }
 
 var pauseAnnotation = annotated(clusterv1.PausedAnnotation, "")
 
-// pausedCluster makes a cluster that is provisioned, and pauses it.
 func (r *run) pausedCluster() *fixture {
 	fx := r.provisionedCluster()
 	fx.pause(true)
@@ -103,4 +103,38 @@ func (fx *fixture) seePause(read func() *unstructured.Unstructured) {
 
 func (fx *fixture) machineReader(name string) func() *unstructured.Unstructured {
 	return func() *unstructured.Unstructured { return fx.infra(name) }
+}
+
+var filterChecks = []Check{
+	{"watch-filter-cluster", "An InfraCluster that has not the label of --watch-filter is left alone.", []need{needsFilter}, func(r *run) {
+		for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
+			fx := r.newFixture()
+			fx.wantUntouched(what+" "+clusterv1.WatchLabel, fx.addCluster(nil, fx.ownedByCluster, change))
+		}
+	}},
+	{"watch-filter-machine", "An InfraMachine that has not the label of --watch-filter is left alone.", []need{needsFilter}, func(r *run) {
+		fx := r.provisionedCluster()
+		for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
+			fx.wantUntouched(what+" "+clusterv1.WatchLabel, fx.addMachine("m-"+unique(), fx.ownedByMachine, change))
+		}
+	}},
+}
+
+// filtered gives an object the label of the manager under test.
+func (s *Subject) filtered(o client.Object) {
+	if s.WatchFilter != "" {
+		labelled(clusterv1.WatchLabel, s.WatchFilter)(o)
+	}
+}
+
+// ofAnother gives an object to another manager.
+func ofAnother(o client.Object) {
+	unfiltered(o)
+	labelled(clusterv1.WatchLabel, "another-"+unique())(o)
+}
+
+func unfiltered(o client.Object) {
+	labels := o.GetLabels()
+	delete(labels, clusterv1.WatchLabel)
+	o.SetLabels(labels)
 }

@@ -57,7 +57,6 @@ var poolChecks = []Check{
 	}},
 }
 
-// addPool makes a MachinePool, its infrastructure and its bootstrap data.
 func (fx *fixture) addPool(name string, replicas int32, ofInfra ...change) *unstructured.Unstructured {
 	fx.addSecret(name)
 	mp := &clusterv1.MachinePool{}
@@ -76,7 +75,6 @@ func (fx *fixture) poolReader(name string) func() *unstructured.Unstructured {
 	return func() *unstructured.Unstructured { return fx.read(fx.Objects.Pool, name) }
 }
 
-// untilPool waits for a pool with so many machines.
 func (fx *fixture) untilPool(name string, replicas int) {
 	fx.until(fx.Limits.Provision, fmt.Sprintf("the InfraMachinePool has %d machines", replicas), func() string {
 		pool := fx.poolReader(name)()
@@ -92,7 +90,6 @@ func (fx *fixture) untilPool(name string, replicas int) {
 	})
 }
 
-// pool makes a cluster with a pool and waits for its machines.
 func (r *run) pool(replicas int32) (fx *fixture, name string) {
 	fx, name = r.newFixture(), "p-"+unique()
 	fx.addCluster(nil)

@@ -86,7 +86,6 @@ const (
 // providerLabel is on all of a provider's components.
 const providerLabel = "cluster.x-k8s.io/provider"
 
-// metadata reads that of the release.
 func (r *run) metadata() (m clusterctlv1.Metadata) {
 	data, err := fs.ReadFile(r.Release, metadataFile)
 	if err != nil {
@@ -98,7 +97,6 @@ func (r *run) metadata() (m clusterctlv1.Metadata) {
 	return m
 }
 
-// newestContract returns that of the newest series.
 func newestContract(series []clusterctlv1.ReleaseSeries) string {
 	if len(series) == 0 {
 		return ""
@@ -108,7 +106,6 @@ func newestContract(series []clusterctlv1.ReleaseSeries) string {
 	}).Contract
 }
 
-// components returns the objects of the release.
 func (r *run) components() (all []*unstructured.Unstructured) {
 	data, err := fs.ReadFile(r.Release, componentsFile)
 	if err != nil {

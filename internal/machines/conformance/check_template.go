@@ -58,7 +58,6 @@ var templateChecks = []Check{
 	}},
 }
 
-// template makes a template of machines.
 func (r *run) template() (*fixture, *unstructured.Unstructured) {
 	fx := r.newFixture()
 	u := instance(r.Objects.MachineTemplate, fx.namespace, fx.cluster, "t-"+unique())

@@ -5,11 +5,12 @@ package conformance
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
@@ -56,31 +57,11 @@ func lacksCondition(u *unstructured.Unstructured, kind string, status metav1.Con
 	return ""
 }
 
-// As metav1.Condition has them.
-var (
-	conditionType   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`)
-	conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
-)
-
-// malformed returns what is wrong with the shape of the conditions.
-func malformed(u *unstructured.Unstructured) string {
-	seen := map[string]bool{}
-	for _, c := range conditions(u) {
-		switch {
-		case !conditionType.MatchString(c.Type):
-			return fmt.Sprintf("a condition has the type %q", c.Type)
-		case seen[c.Type]:
-			return "there are two conditions " + c.Type
-		case c.Status != metav1.ConditionTrue && c.Status != metav1.ConditionFalse && c.Status != metav1.ConditionUnknown:
-			return fmt.Sprintf("condition %s has the status %q", c.Type, c.Status)
-		case !conditionReason.MatchString(c.Reason):
-			return fmt.Sprintf("condition %s has the reason %q", c.Type, c.Reason)
-		case c.LastTransitionTime.IsZero():
-			return "condition " + c.Type + " has no lastTransitionTime"
-		}
-		seen[c.Type] = true
+// wantConditions fails if the conditions are none that an API server takes for its own kinds.
+func (r *run) wantConditions(u *unstructured.Unstructured) {
+	if wrong := validation.ValidateConditions(conditions(u), field.NewPath("status", "conditions")); len(wrong) > 0 {
+		r.Errorf("%v", wrong.ToAggregate())
 	}
-	return ""
 }
 
 // touched returns what was written into an object except owners and the

@@ -5,7 +5,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,7 +31,6 @@ type fixture struct {
 	moveStrictly bool
 }
 
-// provisionedCluster makes a cluster and waits until its infrastructure is provisioned.
 func (r *run) provisionedCluster() *fixture {
 	fx := r.newFixture()
 	fx.addCluster(nil)
@@ -43,18 +42,11 @@ func (r *run) provisionedCluster() *fixture {
 type change func(client.Object)
 
 func annotated(key, value string) change {
-	return func(o client.Object) { o.SetAnnotations(with(o.GetAnnotations(), key, value)) }
+	return func(o client.Object) { o.SetAnnotations(labels.Merge(o.GetAnnotations(), labels.Set{key: value})) }
 }
 
 func labelled(key, value string) change {
-	return func(o client.Object) { o.SetLabels(with(o.GetLabels(), key, value)) }
-}
-
-func with(all map[string]string, key, value string) map[string]string {
-	changed := map[string]string{}
-	maps.Copy(changed, all)
-	changed[key] = value
-	return changed
+	return func(o client.Object) { o.SetLabels(labels.Merge(o.GetLabels(), labels.Set{key: value})) }
 }
 
 // withHold puts the kit's own finalizer on an object, so that the object can still be read
@@ -82,9 +74,7 @@ func (fx *fixture) addInfra(from *unstructured.Unstructured, name string, change
 	infra := instance(from, fx.namespace, fx.cluster, name)
 	labelled(clusterv1.ClusterNameLabel, fx.cluster)(infra)
 	fx.filtered(infra)
-	for _, f := range changes {
-		f(infra)
-	}
+	apply(infra, changes)
 	fx.create(infra)
 	return infra
 }
@@ -94,7 +84,6 @@ func refTo(u *unstructured.Unstructured, name string) clusterv1.ContractVersione
 	return clusterv1.ContractVersionedObjectReference{APIGroup: gvk.Group, Kind: gvk.Kind, Name: name}
 }
 
-// addMachine makes a Machine, its infrastructure and its bootstrap data.
 func (fx *fixture) addMachine(name string, changes ...change) *unstructured.Unstructured {
 	fx.addSecret(name)
 	return fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, changes...)
@@ -131,14 +120,12 @@ func (fx *fixture) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
 	fx.create(m)
 }
 
-// provisionedMachine makes a cluster with a machine and waits for both.
 func (fx *fixture) provisionedMachine(name string, changes ...change) {
 	fx.addCluster(nil)
 	fx.addMachine(name, changes...)
 	fx.untilProvisioned(name)
 }
 
-// twoMachines makes a cluster with two machines and waits for them.
 func (r *run) twoMachines() (fx *fixture, names []string) {
 	fx, names = r.newFixture(), []string{"m-" + unique(), "m-" + unique()}
 	fx.addCluster(nil)
@@ -155,7 +142,6 @@ func (fx *fixture) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: fx.namespace, Name: name}
 }
 
-// get fills in o and reports whether it is there.
 func (fx *fixture) get(ctx context.Context, o client.Object, name string) bool {
 	err := fx.Client.Get(ctx, fx.key(name), o)
 	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
@@ -202,11 +188,6 @@ func (fx *fixture) tryPatch(ctx context.Context, o client.Object, name string, f
 	return fx.Client.Patch(ctx, o, client.MergeFrom(before))
 }
 
-func (fx *fixture) patchInfraCluster(changes ...change) {
-	u := empty(fx.Objects.Cluster.GroupVersionKind())
-	fx.patch(u, fx.cluster, func() { apply(u, changes) })
-}
-
 func apply(o client.Object, changes []change) {
 	for _, f := range changes {
 		f(o)
@@ -221,7 +202,6 @@ func unannotated(key string) change {
 	}
 }
 
-// pause sets spec.paused of the Cluster.
 func (fx *fixture) pause(paused bool) {
 	c := &clusterv1.Cluster{}
 	fx.patch(c, fx.cluster, func() { c.Spec.Paused = &paused })
@@ -302,7 +282,6 @@ func (fx *fixture) untilInfraGone(name string) {
 	fx.untilGone("the InfraMachine", name, func() *unstructured.Unstructured { return fx.infra(name) })
 }
 
-// wantDeleted deletes a machine and waits until nothing of it is left.
 func (fx *fixture) wantDeleted(name string) {
 	fx.deleteMachine(name)
 	fx.untilInfraGone(name)
@@ -313,7 +292,6 @@ func (fx *fixture) untilInfraClusterGone() {
 	fx.untilGone("the InfraCluster", fx.cluster, fx.infraCluster)
 }
 
-// describe returns the state of an object for messages.
 func describe(u *unstructured.Unstructured) string {
 	text := []string{"finalizers " + strings.Join(u.GetFinalizers(), ", ")}
 	if !u.GetDeletionTimestamp().IsZero() {

@@ -104,7 +104,7 @@ var clusterMutants = []mutant{
 				c.Status.FailureDomains = c.Status.FailureDomains[:2]
 			}
 		}, "OutriggerCluster")), seenBy("cluster-failure-domains", "there twice")},
-	{"cluster's reason with a blank", misspeltReason("OutriggerCluster"), seenBy("cluster-conditions", `reason "is healthy"`)},
+	{"cluster's reason with a blank", misspeltReason("OutriggerCluster"), seenBy("cluster-conditions", `"is healthy": a condition reason`)},
 	{"cluster's Ready unknown", unknownReady("OutriggerCluster"), seenBy("cluster-ready", "Ready is Unknown")},
 	{"takes labels off clusters", afterCluster(func(b *broken, _ request, c *infrav1.OutriggerCluster) {
 		if done(c.Status.Initialization) || len(c.Finalizers) > 0 {
@@ -294,7 +294,7 @@ var machineMutants = []mutant{
 			}
 			return true
 		})), seenBy("machine-failure-domain", `is "a"`)},
-	{"machine's reason with a blank", misspeltReason("OutriggerMachine"), seenBy("machine-conditions", `reason "is healthy"`)},
+	{"machine's reason with a blank", misspeltReason("OutriggerMachine"), seenBy("machine-conditions", `"is healthy": a condition reason`)},
 	{"machine's Ready unknown", unknownReady("OutriggerMachine"), seenBy("machine-ready", "Ready is Unknown")},
 	{"takes annotations off machines", afterMachine(func(b *broken, _ request, m *infrav1.OutriggerMachine) {
 		if len(m.Finalizers) > 0 {

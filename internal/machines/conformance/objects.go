@@ -73,7 +73,6 @@ func (o *Objects) byRole() map[string]**unstructured.Unstructured {
 	}
 }
 
-// take puts an object where it belongs.
 func (o *Objects) take(u *unstructured.Unstructured) error {
 	role := roleOf(u)
 	if role == "other" {

@@ -8,18 +8,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger/outrigger/provider/conformance"
 	"github.com/outrigger/outrigger/provider/conformance/checkrun"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// run is one check that is running.
 type run struct {
 	*checkrun.Recorder
 	Subject
@@ -30,7 +33,6 @@ type run struct {
 	made map[types.UID]bool
 }
 
-// unique returns a short name that nobody else has.
 func unique() string { return strings.ToLower(rand.Text()[:8]) }
 
 // newFixture makes a namespace with a Cluster's name in it.
@@ -53,7 +55,6 @@ func (r *run) create(o client.Object) {
 	r.made[o.GetUID()] = true
 }
 
-// named returns the kind and name of an object, for messages.
 func named(o client.Object) string {
 	kind := o.GetObjectKind().GroupVersionKind().Kind
 	if kind == "" {
@@ -72,7 +73,6 @@ func (r *run) inventory() []string {
 	return slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(r.others, id) })
 }
 
-// wantNothingOutside waits until nothing of this check exists outside.
 func (r *run) wantNothingOutside() {
 	if r.Inventory == nil {
 		r.Logf("not looked at: what exists outside (--inventory-command)")
@@ -83,7 +83,6 @@ func (r *run) wantNothingOutside() {
 	})
 }
 
-// wantOutside compares how much exists outside.
 func (r *run) wantOutside(want int, when string) {
 	if r.Inventory == nil {
 		r.Logf("not looked at: what exists outside (--inventory-command)")
@@ -94,7 +93,6 @@ func (r *run) wantOutside(want int, when string) {
 	}
 }
 
-// until polls until nothing is missing, or fails the check.
 func (r *run) until(limit time.Duration, what string, missing func() string) {
 	if last := r.poll(r.Context(), limit, missing); last != "" {
 		r.Fatalf("not within %s: %s; at last: %s", limit, what, last)
@@ -147,4 +145,113 @@ func (r *run) cleanUp() {
 	for _, fx := range r.fixtures {
 		fx.cleanUp(ctx)
 	}
+}
+
+// Check is one promise of the contract.
+type Check struct {
+	// Name is lower case with dashes and never changes.
+	Name string
+	// Contract is the sentence it proves.
+	Contract string
+
+	needs []need
+	run   func(*run)
+}
+
+// Checks returns all checks in the order in which they run. The table in
+// docs/capi-conformance.md is made from it.
+func Checks() []Check {
+	return slices.Concat(crdChecks, clusterChecks, machineChecks, failureChecks, filterChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks, poolChecks, olderChecks, releaseChecks)
+}
+
+// Options report the progress of a run. The zero value reports nothing.
+type Options = conformance.Options
+
+// Execute runs checks one after the other outside of a Go test. When ctx ends,
+// the check at hand fails, deletes what it made, and the rest fails at once.
+// The reports of package conformance take the results.
+func Execute(ctx context.Context, o Options, checks []Check, subject Subject) []conformance.Result {
+	subject.complete()
+	var results []conformance.Result
+	for i, check := range checks {
+		told := conformance.Check{Name: check.Name, Contract: check.Contract}
+		if o.Started != nil {
+			o.Started(told, i+1, len(checks))
+		}
+		outcome := checkrun.Run(ctx, func(t *checkrun.Recorder) { check.execute(t, subject) })
+		result := conformance.Result{Check: told, Status: conformance.Status(outcome.Status), Messages: outcome.Messages, Took: outcome.Took, Left: outcome.Left}
+		if o.Ended != nil {
+			o.Ended(result)
+		}
+		results = append(results, result)
+	}
+	return results
+}
+
+// execute runs the check and has what it made deleted.
+func (c Check) execute(t *checkrun.Recorder, subject Subject) {
+	for _, need := range c.needs {
+		if missing := need(&subject); missing != "" {
+			t.Skipf("not checked: %s", missing)
+		}
+	}
+	r := &run{Recorder: t, Subject: subject, made: map[types.UID]bool{}}
+	t.Cleanup(r.cleanUp)
+	if r.Inventory != nil {
+		r.others = r.inventory()
+	}
+	c.run(r)
+}
+
+// history is every state that objects of a kind went through, in order.
+type history struct {
+	mu     sync.Mutex
+	states []*unstructured.Unstructured
+}
+
+// record keeps the states of all objects of a kind in the place until the check
+// ends.
+func (fx *fixture) record(kind *unstructured.Unstructured) *history {
+	h := &history{}
+	w, err := fx.Client.Watch(fx.Context(), listOf(kind), client.InNamespace(fx.namespace))
+	if err != nil {
+		fx.Fatalf("watch %s: %v", kind.GetKind(), err)
+	}
+	ended := make(chan struct{})
+	fx.Cleanup(func() { w.Stop(); <-ended })
+	go func() {
+		defer close(ended)
+		for event := range w.ResultChan() {
+			if fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(event.Object); err == nil {
+				h.add((&unstructured.Unstructured{Object: fields}).DeepCopy())
+			}
+		}
+	}()
+	return h
+}
+
+func (h *history) add(u *unstructured.Unstructured) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.states = append(h.states, u)
+}
+
+func (fx *fixture) untilSeen(h *history, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
+	var seen *unstructured.Unstructured
+	fx.until(fx.Limits.Provision, what, func() string {
+		for _, u := range h.all() {
+			if is(u) {
+				seen = u
+				return ""
+			}
+		}
+		return "not seen yet"
+	})
+	return seen
+}
+
+func (h *history) all() []*unstructured.Unstructured {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.states[:len(h.states):len(h.states)]
 }

@@ -138,7 +138,6 @@ func setContent[T any, P Object[T]](dst P, content *T) {
 	dst.GetObjectKind().SetGroupVersionKind(gvk)
 }
 
-// bare returns the object without type and metadata.
 func bare[T any, P Object[T]](o P) *T {
 	content := *o
 	*metaOf(P(&content)) = metav1.ObjectMeta{}

@@ -102,7 +102,6 @@ func within(o fields, name string) fields {
 	return part
 }
 
-// each returns the objects in a list.
 func each(list any) func(yield func(fields) bool) {
 	items, _ := list.([]any)
 	return func(yield func(fields) bool) {

@@ -24,7 +24,6 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// defaultPort is the default port of API servers.
 const defaultPort = 6443
 
 // balancer is the load balancer that a cluster should have.
@@ -57,7 +56,6 @@ func (l balancer) specHash() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// imageOf returns the image of a cluster's load balancer.
 func (b *Backend) imageOf(spec infrav1.DockerClusterSpec) string {
 	lb := spec.LoadBalancer
 	switch {
@@ -104,7 +102,6 @@ func (b *Backend) wanted(id identity, n *clusterNetwork, spec infrav1.DockerClus
 	return l
 }
 
-// endpoint returns the address and port of the load balancer.
 func (b *Backend) endpoint(l balancer) clusterv1.APIEndpoint {
 	switch {
 	case l.publish && l.hostIP.IsValid():
@@ -304,7 +301,6 @@ func (b *Backend) startBalancer(ctx context.Context, id string, state *container
 	return err
 }
 
-// writeBalancer writes the files of a load balancer that has not been started.
 func (b *Backend) writeBalancer(ctx context.Context, id string, l *balancer) error {
 	list, err := b.backends(ctx, l.cluster, "", l.target)
 	if err != nil {

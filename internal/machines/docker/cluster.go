@@ -83,7 +83,6 @@ func clusterIdentity(key string, o metav1.Object) identity {
 	return identity{key: key, cluster: key, namespace: o.GetNamespace(), name: o.GetName()}
 }
 
-// portOf returns the port of the cluster's API servers.
 func portOf(cluster *clusterv1.Cluster) int {
 	if cluster == nil || cluster.Spec.ClusterNetwork.APIServerPort == 0 {
 		return defaultPort

@@ -38,13 +38,11 @@ var capabilities = []string{
 // security turns off the profiles that keep a container from running containers.
 var security = []string{"seccomp=unconfined", "apparmor=unconfined"}
 
-// reasonIs reports whether err is a problem with one of the reasons.
 func reasonIs(err error, reasons ...string) bool {
 	var p *problem
 	return errors.As(err, &p) && slices.Contains(reasons, p.reason)
 }
 
-// create makes the container, copies the seed into it and starts it.
 func (b *Backend) create(ctx context.Context, m machine) (reconciler.MachineState, error) {
 	state := waiting(stepCreate, ReasonWaitingForContainer, "the container is made")
 	n, err := b.network(ctx, m.cluster)
@@ -221,7 +219,6 @@ func (m machine) age(c *container.InspectResponse, now time.Time) time.Duration 
 	return now.Sub(made)
 }
 
-// judge returns the state of the bootstrap by its journal.
 func (m machine) judge(s nodeagent.State, c *container.InspectResponse, now time.Time) (reason, message string) {
 	switch s.Phase {
 	case nodeagent.PhaseDone:

@@ -1,5 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package docker is the backend of the kinds DockerCluster and DockerMachine: a
+// Docker Engine, used only through its API, so that it may be on another host.
+//
+// A cluster has a network of its own and, unless that is switched off, a
+// container that balances connections to its control plane. A machine is a
+// container with a volume at /var. Addresses are fixed: the engine chooses a
+// subnet once, and each container is given its address in it, which it keeps
+// when the engine or its host starts again. Everything carries labels that say
+// whose it is, and is found by them.
+//
+// A machine's first process is package nodeagent: it does the bootstrap, and
+// the manager reads its journal. A machine is complete when that is done.
 package docker
 
 import (
@@ -90,7 +102,6 @@ func (b *Backend) containers(ctx context.Context, pairs ...string) ([]container.
 	return list, nil
 }
 
-// containerWith returns the container with labels, or nil.
 func (b *Backend) containerWith(ctx context.Context, pairs ...string) (*container.InspectResponse, error) {
 	list, err := b.containers(ctx, pairs...)
 	if err != nil || len(list) == 0 {
@@ -145,7 +156,6 @@ func (b *Backend) removeVolume(ctx context.Context, name string) error {
 	return fmt.Errorf("remove volume %s: %w", name, err)
 }
 
-// copyIn writes files of a container.
 func (b *Backend) copyIn(ctx context.Context, id string, files ...dockerengine.File) error {
 	if err := dockerengine.CopyIn(ctx, b.engine, id, files...); err != nil {
 		return fmt.Errorf("copy files into the container: %w", err)

@@ -31,7 +31,6 @@ func (w machineOwner) enqueue() {
 	}
 }
 
-// ownerOf returns the object whose container has the labels.
 func (b *Backend) ownerOf(labels map[string]string) machineOwner {
 	w := machineOwner{name: types.NamespacedName{Namespace: labels[labelNamespace], Name: labels[labelName]}}
 	switch {

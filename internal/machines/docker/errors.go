@@ -43,7 +43,6 @@ func (*Backend) Warns(reason string) bool {
 	return false
 }
 
-// problem is an error with a class and a reason for conditions.
 type problem struct {
 	reason string
 	err    error
@@ -88,7 +87,6 @@ var symptoms = []struct {
 // later start of that container will succeed.
 var startInterrupted = regexp.MustCompile(`task \S+ already exists|container with (given )?ID already exists|\.task/\S+: file exists`)
 
-// classify puts an error of the engine into its class.
 func classify(err error) error {
 	var known *problem
 	if err == nil || errors.As(err, &known) {

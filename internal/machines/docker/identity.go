@@ -67,7 +67,6 @@ func (i identity) unique() string {
 	return strings.TrimRight(name, "-.") + "-" + hex.EncodeToString(sum[:5])
 }
 
-// with adds labels.
 func with(labels map[string]string, more ...string) map[string]string {
 	for i := 0; i+1 < len(more); i += 2 {
 		if more[i+1] != "" {

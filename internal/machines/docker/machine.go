@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -95,7 +98,6 @@ func tagged(image string) bool {
 	return strings.ContainsAny(image[strings.LastIndex(image, "/")+1:], ":@")
 }
 
-// maxHostname is how many letters a kernel takes.
 const maxHostname = 63
 
 // hostname returns the name of the machine's Node. A name that is too long ends with a
@@ -217,7 +219,6 @@ func (b *Backend) bootstrap(ctx context.Context, m machine, c *container.Inspect
 	return state, nil
 }
 
-// loadImages copies images in the background until the machine has them.
 func (b *Backend) loadImages(ctx context.Context, m machine, c *container.InspectResponse, state *reconciler.MachineState) error {
 	if len(m.spec.PreLoadImages) == 0 {
 		return nil
@@ -312,7 +313,6 @@ func (b *Backend) deleteMachine(ctx context.Context, key string) (gone bool, err
 	return len(left) == 0 && err == nil, err
 }
 
-// removeMachine removes a machine's container.
 func (b *Backend) removeMachine(ctx context.Context, id string, labels map[string]string) error {
 	if labels[labelRole] == roleControlPlane {
 		// New connections go to the others from now on.
@@ -321,4 +321,38 @@ func (b *Backend) removeMachine(ctx context.Context, id string, labels map[strin
 		}
 	}
 	return b.remove(ctx, id)
+}
+
+var _ reconciler.Sizer = (*Backend)(nil)
+
+// architectures are those of nodes by what kernels call them.
+var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "s390x": "s390x", "ppc64le": "ppc64le"}
+
+// MachineSize returns the size of the engine's host, or the part of it that
+// spec.resources takes.
+func (b *Backend) MachineSize(ctx context.Context, template reconciler.InfraTemplate, _ reconciler.InfraCluster) (s infrav1.MachineTemplateStatus, err error) {
+	t, ok := template.(*infrav1.DockerMachineTemplate)
+	if !ok {
+		return s, fmt.Errorf("%w: %T is not a DockerMachineTemplate", provider.ErrInvalidArgument, template)
+	}
+	host, err := b.engine.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return s, classify(fmt.Errorf("ask the engine what its host has: %w", err))
+	}
+	limits := t.Spec.Template.Spec.Resources
+	s.Capacity = corev1.ResourceList{
+		corev1.ResourceCPU:    least(resource.NewQuantity(int64(host.Info.NCPU), resource.DecimalSI), limits.CPU),
+		corev1.ResourceMemory: least(resource.NewQuantity(host.Info.MemTotal, resource.BinarySI), limits.Memory),
+	}
+	if arch := architectures[host.Info.Architecture]; arch != "" && host.Info.OSType != "" {
+		s.NodeInfo = infrav1.NodeInfo{Architecture: arch, OperatingSystem: host.Info.OSType}
+	}
+	return s, nil
+}
+
+func least(has, limit *resource.Quantity) resource.Quantity {
+	if limit != nil && limit.Cmp(*has) < 0 {
+		return *limit
+	}
+	return *has
 }

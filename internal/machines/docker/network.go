@@ -56,7 +56,6 @@ func (n *clusterNetwork) beside(v6 netip.Addr) netip.Addr {
 	return netip.AddrFrom4(v4)
 }
 
-// number returns an IPv4 address as a number.
 func number(v4 netip.Addr) uint32 {
 	bytes := v4.As4()
 	return binary.BigEndian.Uint32(bytes[:])
@@ -75,7 +74,6 @@ func (n *clusterNetwork) reserved() netip.Addr {
 // firstMachine is how far from the subnet's beginning machines' addresses begin.
 const firstMachine = 10
 
-// free returns the first address that is not taken.
 func (n *clusterNetwork) free(taken map[netip.Addr]bool) (netip.Addr, error) {
 	addr := n.subnet.Masked().Addr()
 	for i := 0; i < firstMachine && n.subnet.Bits() <= 27; i++ {

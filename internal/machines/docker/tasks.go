@@ -103,7 +103,6 @@ func (t *tasks) drop(key string) {
 	}
 }
 
-// close ends all.
 func (t *tasks) close() {
 	t.stop()
 	t.running.Wait()

@@ -154,7 +154,6 @@ func (b *builder) getPackages(ctx context.Context) error {
 	return b.fetch(ctx, names, list)
 }
 
-// packageFile returns the path of a package in the cache.
 func (b *builder) packageFile(p debPackage) string { return filepath.Join(b.Cache, "packages", p.file) }
 
 func (b *builder) writeImage(ctx context.Context) error {
@@ -186,7 +185,6 @@ func (b *builder) writeImage(ctx context.Context) error {
 	return b.finish(fresh, "system", "own")
 }
 
-// finish gives the result its name and measures it.
 func (b *builder) finish(fresh string, layers ...string) error {
 	for _, l := range layers {
 		info, err := os.Stat(b.built(l + ".tar"))
@@ -206,7 +204,6 @@ func (b *builder) finish(fresh string, layers ...string) error {
 	return os.Rename(fresh, b.summary.File)
 }
 
-// addOwn adds our programs and files, and those of Kubernetes.
 func (b *builder) addOwn(t *tree) error {
 	if err := b.addKube(t, kubePrograms); err != nil {
 		return err

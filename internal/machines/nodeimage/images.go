@@ -43,7 +43,6 @@ func (b *builder) layer(name string, fill func(*tree) error) (v1.Layer, error) {
 	return tarball.LayerFromFile(file, tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithCompressedCaching)
 }
 
-// image puts layers together.
 func (b *builder) image(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	config.Env = append(config.Env, searchPath)
 	return ociimage.Stack(empty.Image, runtime.GOARCH, b.mtime, "node-image", config, layers...)

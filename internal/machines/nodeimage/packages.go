@@ -92,7 +92,6 @@ func (b *builder) fetch(ctx context.Context, names []string, list []debPackage) 
 	return nil
 }
 
-// run runs a program and returns what it prints.
 func run(ctx context.Context, dir string, env []string, program string, args ...string) (string, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return "", fmt.Errorf("%w: node images are built on Debian, with Go", err)
@@ -107,7 +106,6 @@ func run(ctx context.Context, dir string, env []string, program string, args ...
 	return out.String(), nil
 }
 
-// tail returns the end of a program's output.
 func tail(text []byte) []byte {
 	text = bytes.TrimSpace(text)
 	return text[max(0, len(text)-2000):]

@@ -63,7 +63,6 @@ func (t *tree) file(name string, mode int64, content []byte) error {
 	return t.put(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}, bytes.NewReader(content))
 }
 
-// copyIn adds a file of this machine.
 func (t *tree) copyIn(name, source string, mode int64) error {
 	f, err := os.Open(source)
 	if err != nil {

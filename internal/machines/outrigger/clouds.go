@@ -62,7 +62,6 @@ func (c *Clouds) Place(infra reconciler.InfraCluster) string {
 	return c.standard
 }
 
-// ofMachine returns the name of a machine's provider.
 func (c *Clouds) ofMachine(s *reconciler.MachineScope) string {
 	if name := s.Infra.GetAnnotations()[infrav1.ProviderAnnotation]; name != "" {
 		return name

@@ -54,7 +54,6 @@ func (b *Backend) remove(m *machine, s *reconciler.MachineScope) *task {
 	})
 }
 
-// removal is the deletion of one machine.
 type removal struct {
 	key string
 	// id is the instance in the providerID, if any; it may be somebody else's.
@@ -82,7 +81,6 @@ func (b *Backend) removeAll(ctx context.Context, r removal) (gone bool, err erro
 	return len(ids) > 0 || b.settled(r), nil
 }
 
-// idsOf returns the instances that carry the key.
 func (b *Backend) idsOf(ctx context.Context, r removal) (map[string]bool, error) {
 	ids := map[string]bool{}
 	if r.made != nil && r.made.instance != nil && r.made.instance.ID != "" {

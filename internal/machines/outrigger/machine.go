@@ -26,7 +26,6 @@ const (
 	StepDone = "InstanceCreated"
 )
 
-// reasonCreating is the reason of conditions while the provider creates the instance.
 const reasonCreating = "CreatingInstance"
 
 // EnsureMachine creates the instance in the background, or observes it.
@@ -143,7 +142,6 @@ func ownerTags(s *reconciler.MachineScope) map[string]string {
 	}
 }
 
-// observe returns the state of the instance of a providerID.
 func (b *Backend) observe(ctx context.Context, s *reconciler.MachineScope, providerID string) (reconciler.MachineState, error) {
 	id, ours := strings.CutPrefix(providerID, b.prefix())
 	if !ours || id == "" {
@@ -201,7 +199,6 @@ func (b *Backend) unusable(reason, message string) reconciler.MachineState {
 	return reconciler.MachineState{Step: StepDone, Reason: reason, Message: message, RequeueAfter: b.options.Interval}
 }
 
-// state returns the machine's state for an instance.
 func (b *Backend) state(s *reconciler.MachineScope, i provider.Instance) reconciler.MachineState {
 	state := reconciler.MachineState{
 		Step: StepDone, ProviderID: b.prefix() + i.ID, Provisioned: true,

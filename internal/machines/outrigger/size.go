@@ -37,7 +37,6 @@ func (b *Backend) MachineSize(ctx context.Context, template reconciler.InfraTemp
 	return size(kind.VCPUs, kind.Memory<<20, kind.Arch), nil
 }
 
-// requestedSize returns the size that a template requests.
 func requestedSize(spec *infrav1.OutriggerMachineSpec) infrav1.MachineTemplateStatus {
 	var memory int64
 	if spec.Memory != nil {
@@ -60,7 +59,6 @@ func size(cpus, memory int64, arch string) (s infrav1.MachineTemplateStatus) {
 	return s
 }
 
-// catalogueAge is how long a catalogue is cached.
 const catalogueAge = time.Hour
 
 // catalogue has the types of all failure domains.

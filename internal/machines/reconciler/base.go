@@ -53,7 +53,6 @@ func (b *Base) Complete() {
 	}
 }
 
-// foreign reports whether an object is another manager's.
 func (b *Base) foreign(o client.Object) bool {
 	return b.Filter != "" && o.GetLabels()[clusterv1.WatchLabel] != b.Filter
 }
@@ -96,7 +95,6 @@ func afterError(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// recordDeleting records why an object in deletion still exists.
 func recordDeleting[T object](ctx context.Context, d *patcher[T], b Base, err error) (reconcile.Result, error) {
 	reason, message := clusterv1.DeletingReason, "what was made for it is being removed"
 	if err != nil {

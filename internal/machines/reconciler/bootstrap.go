@@ -19,7 +19,6 @@ const (
 	bootstrapFormat = "format"
 )
 
-// waiting is what an object waits for.
 type waiting struct {
 	reason, message string
 	// poll is set if no event will end the wait.

@@ -45,7 +45,6 @@ func (r *ClusterReconciler) Complete() {
 	}
 }
 
-// clusterRun is one reconciliation.
 type clusterRun struct {
 	*ClusterReconciler
 	*patcher[InfraCluster]
@@ -172,7 +171,6 @@ func (c *clusterRun) delete(ctx context.Context) (reconcile.Result, error) {
 	return recordDeleting(ctx, c.patcher, c.Base, err)
 }
 
-// machines counts those that were begun in this cluster.
 func (c *clusterRun) machines(ctx context.Context, from client.Reader) (n int, err error) {
 	list := c.NewMachines()
 	if err := from.List(ctx, list, client.InNamespace(c.desired.GetNamespace())); err != nil {

@@ -134,7 +134,6 @@ func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[
 	return errors.Join(errs...)
 }
 
-// keys returns the keys of all machines of a namespace.
 func (c *Collector) keys(ctx context.Context, namespace string) (map[string]bool, error) {
 	list := c.NewMachines()
 	if err := c.Reader.List(ctx, list, client.InNamespace(namespace)); err != nil {

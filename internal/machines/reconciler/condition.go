@@ -3,11 +3,16 @@
 package reconciler
 
 import (
+	"errors"
 	"slices"
+	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/outrigger/outrigger/internal/controllers"
+	"github.com/outrigger/outrigger/provider"
 )
 
 // Conditions that every kind has beside Ready, Paused and Deleting.
@@ -79,7 +84,6 @@ func setLife(o object) {
 	setFalse(o, clusterv1.DeletingCondition, clusterv1.NotDeletingReason, "")
 }
 
-// setDeleting sets the condition Deleting.
 func setDeleting(o object, reason, message string) {
 	setFalse(o, clusterv1.PausedCondition, clusterv1.NotPausedReason, "")
 	set(o, clusterv1.DeletingCondition, metav1.ConditionTrue, reason, message)
@@ -107,3 +111,47 @@ func summarize(o object, order ...string) {
 	}
 	setTrue(o, clusterv1.ReadyCondition, clusterv1.ReadyReason)
 }
+
+// class is what a class of error means for an object: what its condition says
+// and when the call is repeated. A pause of 0 is the queue's back-off.
+type class struct {
+	reason, hint string
+	pause        time.Duration
+}
+
+// Errors that only a person can fix are retried, too, slowly: the fix may be
+// outside of the object.
+var classes = map[error]class{
+	provider.ErrInvalidArgument:  {"InvalidArgument", "correct what the message names", 5 * time.Minute},
+	provider.ErrNotFound:         {"NotFound", "make what the message names, such as an image or network", time.Minute},
+	provider.ErrAlreadyExists:    {"AlreadyExists", "what carries the key has another specification: delete the machine", 5 * time.Minute},
+	provider.ErrCapacity:         {"NoCapacity", "choose another type or failure domain, or wait", 30 * time.Second},
+	provider.ErrQuota:            {"QuotaExceeded", "raise the account's quota, or remove machines", time.Minute},
+	provider.ErrUnauthenticated:  {"Unauthenticated", "renew the provider's credentials", time.Minute},
+	provider.ErrPermissionDenied: {"PermissionDenied", "give the provider's credentials the missing permission", time.Minute},
+	provider.ErrUnavailable:      {"Unavailable", "it is tried again", 0},
+	provider.ErrUnimplemented:    {"Unimplemented", "the provider cannot do this: do without it", 5 * time.Minute},
+	provider.ErrUnknown:          {"ProviderError", "it is tried again", 0},
+}
+
+// Reasoner is implemented by errors that have a reason of their own for the
+// conditions, in UpperCamelCase.
+type Reasoner interface{ Reason() string }
+
+func reasonOf(err error) string {
+	var own Reasoner
+	if errors.As(err, &own) && own.Reason() != "" {
+		return own.Reason()
+	}
+	return classes[provider.Class(err)].reason
+}
+
+func messageOf(err error) string {
+	return clip(err.Error() + ": " + classes[provider.Class(err)].hint)
+}
+
+func pauseOf(err error) time.Duration { return classes[provider.Class(err)].pause }
+
+const maxMessage = 1000
+
+func clip(message string) string { return controllers.Clip(message, maxMessage) }

@@ -50,13 +50,11 @@ func ready(o object) (c struct{ Reason, Message string }) {
 	return c
 }
 
-// isProvisioned reports whether an object has the condition Provisioned.
 func isProvisioned(o object) bool {
 	c := condition(o, ProvisionedCondition)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// warns reports whether a reason needs attention.
 func (b *Base) warns(reason string) bool {
 	for _, c := range classes {
 		if c.reason == reason {
@@ -71,10 +69,8 @@ func (b *Base) warns(reason string) bool {
 	return b.ofBackend(reason)
 }
 
-// ofBackend reports whether the reason is one of the backend's own.
 func (b *Base) ofBackend(reason string) bool { return b.warner != nil && b.warner.Warns(reason) }
 
-// warn emits a Warning Event unless it repeats an earlier one.
 func (b *Base) warn(o client.Object, reason, message string) {
 	b.Events.Warn(o, reason, "Reconcile", message)
 }

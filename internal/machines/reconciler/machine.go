@@ -61,7 +61,6 @@ func (r *MachineReconciler) Complete() {
 	}
 }
 
-// machineRun is one reconciliation.
 type machineRun struct {
 	*MachineReconciler
 	*patcher[InfraMachine]
@@ -126,7 +125,6 @@ func (m *machineRun) owners(ctx context.Context) error {
 	return err
 }
 
-// ensure reconciles a machine that is not being deleted.
 func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	addFinalizer(m.desired, m.Finalizer)
 	annotate(m.desired, infrav1.KeyAnnotation, m.scope.Key)
@@ -297,7 +295,6 @@ func HasFailureDomain(infra InfraCluster, name string) bool {
 	return slices.ContainsFunc(status.FailureDomains, func(d clusterv1.FailureDomain) bool { return d.Name == name })
 }
 
-// delete reconciles a machine in deletion.
 func (m *machineRun) delete(ctx context.Context) (reconcile.Result, error) {
 	if !hasFinalizer(m.desired, m.Finalizer) {
 		return reconcile.Result{}, nil

@@ -76,7 +76,6 @@ func setStates(o object, step, reason, message string) {
 	}
 }
 
-// failed returns what the backend's error means.
 func (m *machineRun) failed(ctx context.Context, err error) (reconcile.Result, error) {
 	setTrue(m.desired, BootstrapDataReadyCondition, ReasonBootstrapDataUsed)
 	return recordFailure(ctx, m.patcher, &m.Base, err, machineOrder...)

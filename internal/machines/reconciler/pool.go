@@ -11,7 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
@@ -41,7 +46,6 @@ type PoolReconciler struct {
 	Live client.Reader
 }
 
-// poolRun is one reconciliation.
 type poolRun struct {
 	*PoolReconciler
 	*patcher[InfraPool]
@@ -99,7 +103,6 @@ func (p *poolRun) owners(ctx context.Context) (err error) {
 	return err
 }
 
-// ownerPool returns the MachinePool that owns an object, or nil.
 func ownerPool(ctx context.Context, c client.Reader, o client.Object) (*clusterv1.MachinePool, error) {
 	for _, owner := range o.GetOwnerReferences() {
 		gv, err := schema.ParseGroupVersion(owner.APIVersion)
@@ -161,7 +164,6 @@ func (p *poolRun) failed(ctx context.Context, err error) error {
 	return errors.Join(err, saveAndReport(ctx, p.patcher, p.Base))
 }
 
-// report copies the current state into the object.
 func (p *poolRun) report(reason, message string) {
 	spec, status := p.desired.ContractPool()
 	status.InfrastructureMachineKind = p.MachineKind.Kind
@@ -186,7 +188,6 @@ func (p *poolRun) report(reason, message string) {
 	summarize(p.desired, ProvisionedCondition, HealthyCondition)
 }
 
-// delete removes the machines, and the pool when they are gone.
 func (p *poolRun) delete(ctx context.Context) (reconcile.Result, error) {
 	if !hasFinalizer(p.desired, p.Finalizer) {
 		return reconcile.Result{}, nil
@@ -201,4 +202,56 @@ func (p *poolRun) delete(ctx context.Context) (reconcile.Result, error) {
 	}
 	setDeleting(p.desired, ReasonWaitingForMachines, fmt.Sprintf("%d machines of it are still there", len(p.machines)))
 	return reconcile.Result{RequeueAfter: p.Poll}, p.save(ctx)
+}
+
+// Setup adds the reconciler to the manager; list is an empty one of the kind,
+// machine an empty object of the kind of its machines.
+func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, machine client.Object, w Watching) error {
+	r.Complete()
+	b, gvk, err := r.inClusters(mgr, r.New(), list, w)
+	if err != nil {
+		return err
+	}
+	return complete(b.
+		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool(gvk.GroupKind())), builder.WithPredicates(specChanges())).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofPoolMember(gvk.GroupKind())), builder.WithPredicates(comesOrGoes())).
+		Watches(machine, handler.EnqueueRequestsFromMapFunc(ofPoolMachine(gvk))), r, gvk)
+}
+
+// ofMachinePool returns the infrastructure that a MachinePool names.
+func ofMachinePool(kind schema.GroupKind) handler.MapFunc {
+	return func(_ context.Context, o client.Object) []reconcile.Request {
+		pool, ok := o.(*clusterv1.MachinePool)
+		if !ok || pool.Spec.Template.Spec.InfrastructureRef.GroupKind() != kind {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: pool.Namespace, Name: pool.Spec.Template.Spec.InfrastructureRef.Name}}}
+	}
+}
+
+// ofPoolMember returns the infrastructure of the pool that a Machine is of.
+func (r *PoolReconciler) ofPoolMember(kind schema.GroupKind) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		pool, err := ownerPool(ctx, r.Client, o)
+		if err != nil || pool == nil {
+			return nil // lost labels are restored when something else happens
+		}
+		return ofMachinePool(kind)(ctx, pool)
+	}
+}
+
+// ofPoolMachine returns the infrastructure of the pool that a machine is of.
+func ofPoolMachine(kind schema.GroupVersionKind) handler.MapFunc {
+	return func(_ context.Context, o client.Object) []reconcile.Request {
+		name := poolOf(o, kind)
+		if name == "" {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+	}
+}
+
+// comesOrGoes lets only creations and deletions pass.
+func comesOrGoes() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }

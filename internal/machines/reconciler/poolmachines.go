@@ -40,7 +40,6 @@ type poolMachine struct {
 	machine *clusterv1.Machine
 }
 
-// deleting reports whether the machine is being deleted.
 func (m poolMachine) deleting() bool {
 	return !m.infra.GetDeletionTimestamp().IsZero() || m.machine != nil && !m.machine.DeletionTimestamp.IsZero()
 }

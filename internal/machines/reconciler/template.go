@@ -100,7 +100,6 @@ func (r *TemplateReconciler) write(ctx context.Context, template InfraTemplate, 
 	return nil
 }
 
-// infraCluster returns the infrastructure of the Cluster that owns a template, if any.
 func (r *TemplateReconciler) infraCluster(ctx context.Context, cluster *clusterv1.Cluster) (InfraCluster, error) {
 	if cluster == nil || r.NewCluster == nil || cluster.Spec.InfrastructureRef.GroupKind() != r.ClusterKind {
 		return nil, nil

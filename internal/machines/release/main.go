@@ -75,7 +75,6 @@ type Options struct {
 
 type images []string
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (i *images) UnmarshalText(text []byte) error {
 	*i = append(*i, string(text))
 	return nil

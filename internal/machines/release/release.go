@@ -5,6 +5,7 @@ package release
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -13,8 +14,12 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/contract"
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/sbom"
@@ -58,7 +63,6 @@ func Make(o Options) (folder string, err error) {
 	return folder, os.Rename(fresh, folder)
 }
 
-// files returns the content of the release by file name.
 func (o *Options) files() (map[string][]byte, error) {
 	metadata, err := o.metadata()
 	if err != nil {
@@ -108,7 +112,6 @@ func (o *Options) metadata() ([]byte, error) {
 	return nil, fmt.Errorf("%s has no series %s.%s, so clusterctl would refuse %s: add it, with its contract", path, parts[1], parts[2], o.Version)
 }
 
-// bill returns the bill of materials of the programs.
 func (o *Options) bill() ([]byte, error) {
 	created := o.Date
 	if created.IsZero() {
@@ -160,4 +163,71 @@ func checksums(files map[string][]byte) []byte {
 		fmt.Fprintf(&out, "%x  %s\n", sha256.Sum256(files[name]), name)
 	}
 	return out.Bytes()
+}
+
+// contracts are those that the CRDs have to name a version for.
+var contracts = []string{clusterv1.GroupVersion.Group + "/v1beta1", clusterv1.GroupVersion.Group + "/v1beta2"}
+
+// check returns what clusterctl and core would reject in components, before
+// users see it.
+func check(components []byte, provider string) error {
+	var errs []error
+	namespaces, deployments := 0, 0
+	for doc := range strings.SplitSeq(string(components), "\n---\n") {
+		var o unstructured.Unstructured
+		if err := yaml.Unmarshal([]byte(doc), &o.Object); err != nil {
+			return fmt.Errorf("components: %w", err)
+		}
+		if o.GetLabels()[clusterv1.ProviderNameLabel] != provider {
+			errs = append(errs, fmt.Errorf("%s %s lacks the label %s=%s", o.GetKind(), o.GetName(), clusterv1.ProviderNameLabel, provider))
+		}
+		switch o.GetKind() {
+		case "Namespace":
+			namespaces++
+		case "Deployment":
+			deployments++
+			errs = append(errs, checkDeployment(o))
+		case "CustomResourceDefinition":
+			errs = append(errs, checkCRD(o))
+		}
+	}
+	if namespaces != 1 || deployments != 1 {
+		errs = append(errs, fmt.Errorf("there are %d Namespaces and %d Deployments, not one of each", namespaces, deployments))
+	}
+	return errors.Join(errs...)
+}
+
+func checkDeployment(o unstructured.Unstructured) error {
+	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+	for _, c := range containers {
+		if m, ok := c.(map[string]any); ok && m["name"] == "manager" {
+			return nil
+		}
+	}
+	return fmt.Errorf("the Deployment %s has no container manager", o.GetName())
+}
+
+// checkCRD: core computes the name of a CRD, and finds the version that has the
+// contract's shape by label.
+func checkCRD(o unstructured.Unstructured) error {
+	group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
+	if want := contract.CalculateCRDName(group, kind); o.GetName() != want {
+		return fmt.Errorf("the CRD of %s is called %s, not %s", kind, o.GetName(), want)
+	}
+	served := map[string]bool{}
+	versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+	for _, v := range versions {
+		m, _ := v.(map[string]any)
+		name, _ := m["name"].(string)
+		served[name], _ = m["served"].(bool)
+	}
+	for _, c := range contracts {
+		for v := range strings.SplitSeq(o.GetLabels()[c], "_") {
+			if !served[v] {
+				return fmt.Errorf("label %s of CRD %s says %q, which is not a version that is served", c, o.GetName(), v)
+			}
+		}
+	}
+	return nil
 }

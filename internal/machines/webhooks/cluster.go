@@ -25,7 +25,6 @@ const apiServerPort = 6443
 // smallestSubnet has room for a gateway, a load balancer and some machines.
 const smallestSubnet = 28
 
-// cluster is a kind that is a cluster's infrastructure.
 type cluster interface {
 	ContractCluster() (*infrav1.ClusterSpec, *infrav1.ClusterStatus)
 }

@@ -167,18 +167,15 @@ func (c *Cloud) ProviderName() string { return c.options.Name }
 // HasClusterID returns true.
 func (c *Cloud) HasClusterID() bool { return true }
 
-// uninitialized reports whether the Node waits for a cloud controller manager.
 func uninitialized(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == api.TaintExternalCloudProvider })
 }
 
-// emittedEvent is the last Event of a Node.
 type emittedEvent struct {
 	reason string
 	at     time.Time
 }
 
-// failed emits an Event about a Node that could not be initialized.
 func (c *Cloud) failed(node *v1.Node, err error) {
 	reason := reasonOf(err)
 	c.options.Failed(reason)
@@ -221,7 +218,6 @@ func (c *Cloud) emit(node *v1.Node, kind, reason, text string) {
 	}
 }
 
-// forget drops the last Event about a Node.
 func (c *Cloud) forget(node *v1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,7 +31,6 @@ const (
 	ReasonCloud             = "CloudError"
 )
 
-// problem is an error with one of the reasons.
 type problem struct {
 	reason string
 	error
@@ -39,7 +38,6 @@ type problem struct {
 
 func (p problem) Unwrap() error { return p.error }
 
-// reasonOf returns why a Node could not be initialized.
 func reasonOf(err error) string {
 	var p problem
 	switch class := provider.Class(err); {
@@ -57,7 +55,6 @@ func reasonOf(err error) string {
 	return ReasonCloud
 }
 
-// find returns the instance of a Node.
 func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, error) {
 	if node.Spec.ProviderID == "" {
 		return c.byName(ctx, node)
@@ -155,7 +152,6 @@ func (c *Cloud) checkFree(i *provider.Instance, node *v1.Node) error {
 	return nil
 }
 
-// others returns the cluster's other Nodes.
 func (c *Cloud) others(node *v1.Node) []*v1.Node {
 	if c.nodes == nil {
 		return nil
@@ -256,7 +252,6 @@ func parseAlibaba(providerID string) (reference, bool) {
 	return reference{}, false
 }
 
-// providerID writes the one of an instance.
 func (o *Options) providerID(i *provider.Instance) string {
 	_, machine := i.Tags[tagRole]
 	switch {

@@ -46,7 +46,6 @@ type inventory struct {
 	byID map[string]*provider.Instance
 }
 
-// call makes a call to the provider, with a timeout and metrics.
 func call[T any](ctx context.Context, f *fleet, operation string, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.options.CallTimeout)
 	defer cancel()
@@ -59,7 +58,6 @@ func call[T any](ctx context.Context, f *fleet, operation string, do func(contex
 	return result, err
 }
 
-// slowness returns how long the last list and the last look-up took.
 func (f *fleet) slowness() (list, get time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +67,6 @@ func (f *fleet) slowness() (list, get time.Duration) {
 	return list, f.getTook
 }
 
-// get asks the cloud for one instance.
 func (f *fleet) get(ctx context.Context, id string) (*provider.Instance, error) {
 	began := f.options.Now()
 	defer func() {
@@ -116,7 +113,6 @@ func (f *fleet) matches() []map[string]string {
 	return all
 }
 
-// errNoTags means that instances cannot be listed.
 var errNoTags = errors.New("it is not known by which tags the cluster's instances are listed: give --instance-tags, such as outrigger-cluster=NAME, or start kubelets with --provider-id")
 
 // recent returns a list that was completed at most ListAge ago. Its age begins when it
@@ -154,7 +150,6 @@ func (f *fleet) listUnless(ctx context.Context, usable func(*inventory) bool) (*
 	return list, nil
 }
 
-// list asks the cloud for the cluster's instances.
 func (f *fleet) list(ctx context.Context) (*inventory, error) {
 	matches := f.matches()
 	if len(matches) == 0 {

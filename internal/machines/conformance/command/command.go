@@ -19,7 +19,6 @@ import (
 	"github.com/outrigger/outrigger/internal/program"
 )
 
-// app is one invocation.
 type app struct {
 	stderr io.Writer
 
@@ -161,7 +160,6 @@ func (a *app) chosen() ([]conformance.Check, error) {
 	return a.Choose("capi-conformance")
 }
 
-// tellCore prints whether Cluster API's core ran.
 func (a *app) tellCore(w io.Writer) error {
 	if a.Format == checkreport.JSON {
 		return nil

@@ -20,7 +20,6 @@ import (
 	"github.com/outrigger/outrigger/internal/machines/conformance"
 )
 
-// open reads the file and checks that the API server answers.
 func (a *app) open(ctx context.Context) (s conformance.Subject, err error) {
 	data, err := os.ReadFile(a.file)
 	if err != nil {
@@ -80,7 +79,6 @@ func (a *app) config() (*rest.Config, error) {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 }
 
-// shell runs a command of the user and returns what it prints.
 func (a *app) shell(ctx context.Context, flag, command string) (string, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	var stdout, stderr bytes.Buffer

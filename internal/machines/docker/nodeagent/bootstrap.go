@@ -193,7 +193,6 @@ func (a *Agent) writeAll(files []File) error {
 // importLimit is how long the import of an image may fail.
 const importLimit = 3 * time.Minute
 
-// importImage waits for an image and brings it into the container runtime.
 func (a *Agent) importImage(ctx context.Context, i int) error {
 	settings, err := a.settings()
 	if err != nil {
@@ -250,7 +249,6 @@ func (a *Agent) settings() (Settings, error) {
 	return s, err
 }
 
-// readIfThere fills v from a file of JSON, if there is one.
 func readIfThere(path string, v any) error {
 	if err := statefile.Read(path, v); !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -15,7 +15,6 @@ import (
 	"github.com/outrigger/outrigger/internal/redact"
 )
 
-// hidden replaces a secret in output.
 const hidden = redact.Hidden
 
 var (
@@ -35,7 +34,6 @@ type Secrets struct {
 	known func(string) string
 }
 
-// learn collects the secrets of bootstrap data.
 func (s *Secrets) learn(p *Plan) {
 	var secrets []string
 	for _, text := range p.texts() {
@@ -52,7 +50,6 @@ func (s *Secrets) learn(p *Plan) {
 	s.known = redact.Known(slices.Compact(secrets)...)
 }
 
-// texts returns everything that the bootstrap data contain.
 func (p *Plan) texts() (list []string) {
 	for _, f := range p.Files {
 		list = append(list, string(f.Content))
@@ -126,7 +123,6 @@ func (m *mask) keep(part []byte) {
 	m.line = append(m.line, part...)
 }
 
-// pass writes the line, and what ended it.
 func (m *mask) pass(end string) error {
 	text := m.hide(string(m.line), m.ofCommand)
 	if m.long {

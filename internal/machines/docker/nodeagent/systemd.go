@@ -115,7 +115,6 @@ func (s Seed) kubeletArguments(text string) string {
 	return out.String() + kubeletArguments + `"` + old + more + "\"\n"
 }
 
-// edit changes a file, if there is one.
 func edit(name string, change func(string) string) error {
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

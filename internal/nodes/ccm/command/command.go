@@ -25,7 +25,6 @@ import (
 	"github.com/outrigger/outrigger/internal/version"
 )
 
-// name is the program's.
 const name = "cloud-controller-manager"
 
 // Command is one run of the program.
@@ -68,7 +67,6 @@ func (c *Command) run(ctx context.Context, s *settings) error {
 	return c.serve(ctx, s, slog.New(logr.ToSlogHandler(klog.Background())))
 }
 
-// serve runs the controllers until ctx ends.
 func (c *Command) serve(ctx context.Context, s *settings, logger *slog.Logger) error {
 	open, err := openCloud(ctx, s, c.Getenv, logger)
 	if err != nil {

@@ -141,7 +141,6 @@ func (m *manager) lock() (resourcelock.Interface, error) {
 	return lock, nil
 }
 
-// controllers runs them until ctx ends.
 func (m *manager) controllers(ctx context.Context) error {
 	c := m.config
 	// Some controllers' clients are made of it, as the library does.

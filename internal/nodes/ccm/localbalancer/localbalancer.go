@@ -35,7 +35,6 @@ type Balancer struct {
 
 var _ provider.LoadBalancerController = (*Balancer)(nil)
 
-// port is a port with a listener.
 type port struct {
 	key   string
 	proxy *loadbalancer.Proxy

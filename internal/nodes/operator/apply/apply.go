@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -242,7 +243,6 @@ func (a *Applier) existing(ctx context.Context, o *unstructured.Unstructured) (*
 	return is, err
 }
 
-// same reports whether an object is as wanted, by its hashes.
 func (d item) same(existing *unstructured.Unstructured) bool {
 	if !within(d.object.GetLabels(), existing.GetLabels()) || !within(d.object.GetAnnotations(), existing.GetAnnotations()) {
 		return false
@@ -346,11 +346,10 @@ func (a *Applier) stamp(next, trial *unstructured.Unstructured, d item) {
 	}
 }
 
-// merge returns the existing object with the wanted content.
 func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructured {
 	next := existing.DeepCopy()
-	next.SetLabels(merged(existing.GetLabels(), d.object.GetLabels()))
-	next.SetAnnotations(merged(existing.GetAnnotations(), d.object.GetAnnotations()))
+	next.SetLabels(labels.Merge(existing.GetLabels(), d.object.GetLabels()))
+	next.SetAnnotations(labels.Merge(existing.GetAnnotations(), d.object.GetAnnotations()))
 	if d.kind.createOnly {
 		return next
 	}
@@ -366,15 +365,8 @@ func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructu
 	return next
 }
 
-func merged(base, over map[string]string) map[string]string {
-	all := map[string]string{}
-	maps.Copy(all, base)
-	maps.Copy(all, over)
-	return all
-}
-
 func annotate(o client.Object, key, value string) {
-	o.SetAnnotations(merged(o.GetAnnotations(), map[string]string{key: value}))
+	o.SetAnnotations(labels.Merge(o.GetAnnotations(), map[string]string{key: value}))
 }
 
 func (a *Applier) emit(o runtime.Object, reason, note string) {

@@ -103,7 +103,6 @@ var references = map[string]string{
 	"secret": "Secret", "secretRef": "Secret", "secretKeyRef": "Secret",
 }
 
-// sourcesOf returns the ConfigMaps and Secrets that pods refer to.
 func sourcesOf(o *unstructured.Unstructured) (sources, error) {
 	pod, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
 	s := sources{}

@@ -65,7 +65,6 @@ func lacking(wanted, has map[string]string) string {
 	return ""
 }
 
-// foreignError is the error about an object that others have created.
 type foreignError struct {
 	ref   Ref
 	owner string

@@ -51,7 +51,6 @@ func (r Ref) same(other Ref) bool {
 	return r == other
 }
 
-// object returns an empty object of that kind and name.
 func (r Ref) object() *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind})

@@ -60,7 +60,6 @@ func Base(name string) (string, error) {
 
 func baseFile(name string) string { return path.Join("bases", name+".yaml.tmpl") }
 
-// renderer is one rendering of a bundle.
 type renderer struct {
 	*Bundle
 	values Values
@@ -105,7 +104,6 @@ func (r *renderer) onBase(doc document) (document, error) {
 	return parseDocument(merged)
 }
 
-// base returns the text of a base for an object of this name.
 func (r *renderer) base(base, name string) (string, error) {
 	if _, err := Base(base); err != nil {
 		return "", err
@@ -160,7 +158,6 @@ func (r *renderer) containerData(name string, c Container) map[string]any {
 	return data
 }
 
-// ownFlags returns the flags in bundle.yaml.
 func (r *renderer) ownFlags(base, container string, data map[string]any) (flags []string, err error) {
 	c, key := r.Containers[container], "flags"
 	texts := c.Flags
@@ -290,7 +287,6 @@ var parts = sync.OnceValues(func() (*template.Template, error) {
 	return template.New("").Option("missingkey=error").Funcs(functions).ParseFS(own, "bases/parts.tmpl")
 })
 
-// ownTemplate parses a file of this package.
 func ownTemplate(name string) (*template.Template, error) {
 	text, err := own.ReadFile(name)
 	if err != nil {

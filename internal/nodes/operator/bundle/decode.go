@@ -47,7 +47,6 @@ func newObject(of metav1.TypeMeta) (client.Object, error) {
 	return nil, fmt.Errorf("kind %s of %s is none that a bundle may have: those are %s", of.Kind, of.APIVersion, strings.Join(names, ", "))
 }
 
-// document is one YAML document.
 type document struct {
 	json []byte
 	meta struct {

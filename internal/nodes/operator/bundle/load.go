@@ -102,7 +102,6 @@ func list(from fs.FS) (files []string, err error) {
 	return files, nil
 }
 
-// load reads the files that text has by their names.
 func (b *Bundle) load(names []string, text func(name string) (string, error)) error {
 	if !slices.Contains(names, MetadataFile) {
 		return fmt.Errorf("%s: missing; it makes a folder or a ConfigMap a bundle", MetadataFile)

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -45,7 +46,6 @@ func ParseImages(text []byte) (Images, error) {
 // ErrMissedImages means that images.json lacks keys that are needed.
 var ErrMissedImages = errors.New("missed images in config")
 
-// podTemplate returns the template of an object's pods; nil if it has none.
 func podTemplate(o client.Object) *corev1.PodTemplateSpec {
 	switch o := o.(type) {
 	case *appsv1.Deployment:
@@ -173,22 +173,11 @@ func (r *renderer) setIdentity(o client.Object) {
 		return
 	}
 	if account, is := o.(*corev1.ServiceAccount); is {
-		account.Annotations = with(account.Annotations, i.Annotations)
+		account.Annotations = labels.Merge(account.Annotations, i.Annotations)
 	}
 	if t := podTemplate(o); t != nil {
 		i.setPods(t)
 	}
-}
-
-func with(all, more map[string]string) map[string]string {
-	if len(more) == 0 {
-		return all
-	}
-	if all = maps.Clone(all); all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, more)
-	return all
 }
 
 func (i *Identity) setPods(of *corev1.PodTemplateSpec) {
@@ -196,7 +185,7 @@ func (i *Identity) setPods(of *corev1.PodTemplateSpec) {
 	if !slices.ContainsFunc(of.Spec.Containers, isManager) {
 		return
 	}
-	of.Labels = with(of.Labels, i.PodLabels)
+	of.Labels = labels.Merge(of.Labels, i.PodLabels)
 	if i.Audience != "" {
 		token := &corev1.ServiceAccountTokenProjection{Audience: i.Audience, ExpirationSeconds: ptr.To(cmp.Or(i.Seconds, anHour)), Path: path.Base(IdentityToken)}
 		of.Spec.Volumes = append(of.Spec.Volumes, corev1.Volume{Name: identityVolume, VolumeSource: corev1.VolumeSource{

@@ -189,7 +189,6 @@ func (r *renderer) added() []file {
 	return files
 }
 
-// duplicates finds objects that are there twice.
 func (r *renderer) duplicates(objects []client.Object) error {
 	seen := map[string]string{}
 	var errs []error

@@ -88,7 +88,6 @@ type Values struct {
 // Proxy is the proxy configuration of programs. Empty values are not set.
 type Proxy struct{ HTTP, HTTPS, None string }
 
-// complete returns the values with their defaults.
 func (v Values) complete() (Values, error) {
 	if v.Flavor == "" {
 		v.Flavor = OpenShift
@@ -108,7 +107,6 @@ func (v Values) complete() (Values, error) {
 	return v, nil
 }
 
-// data returns the values for templates.
 func (v Values) data(m *Metadata) map[string]any {
 	replicas := 2
 	if v.SingleReplica {

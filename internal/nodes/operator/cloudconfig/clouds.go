@@ -72,7 +72,6 @@ var azureClouds = []configv1.AzureCloudEnvironment{
 	configv1.AzurePublicCloud, configv1.AzureUSGovernmentCloud, configv1.AzureChinaCloud, configv1.AzureGermanCloud, configv1.AzureStackCloud,
 }
 
-// azureCloud returns the name of the cluster's cloud.
 func azureCloud(s *configv1.PlatformStatus) configv1.AzureCloudEnvironment {
 	if s.Azure == nil || s.Azure.CloudName == "" {
 		return configv1.AzurePublicCloud

@@ -82,7 +82,6 @@ func iniFile(of kinds, more func(*ini.File) []error) func(string) error {
 	}
 }
 
-// checkOverrides checks what AWS calls ServiceOverride.
 func checkOverrides(file *ini.File) []error {
 	var faults failure.Faults
 	overridden := map[string]*ini.Section{}
@@ -216,7 +215,6 @@ func (k kind) checkYAML(n *document) error {
 	}
 }
 
-// kind is what a value must be.
 type kind int
 
 const (
@@ -265,7 +263,6 @@ var azureKinds = kinds{
 	isVMType: {"vmtype"},
 }
 
-// of returns the kind of a key; 0 if it may be anything.
 func (ks kinds) of(key string) kind {
 	for k, keys := range ks {
 		if slices.Contains(keys, strings.ToLower(key)) {
@@ -286,7 +283,6 @@ func (ks kinds) check(file *ini.File) []error {
 	return faults
 }
 
-// check returns what is wrong with a value, without showing it.
 func (k kind) check(value string) error {
 	switch k {
 	case isBool:
@@ -319,7 +315,6 @@ func oneOf(value string, of ...string) error {
 	return fmt.Errorf("%s is expected", strings.Join(of, " or "))
 }
 
-// checkJSON returns what is wrong with a value of JSON.
 func (k kind) checkJSON(value any) error {
 	if k == 0 {
 		return nil

@@ -61,7 +61,6 @@ func checkNames(n *yaml.Node) error {
 
 func newMapping() *document { return &document{Kind: yaml.MappingNode} }
 
-// String writes it.
 func (d *document) String() (string, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
@@ -87,7 +86,6 @@ func (d *document) entries() iter.Seq2[string, *document] {
 	}
 }
 
-// get returns what a name stands for, or nil.
 func (d *document) get(name string) *document {
 	for is, value := range d.entries() {
 		if is == name {

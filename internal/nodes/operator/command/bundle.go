@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
@@ -29,7 +32,6 @@ and manifests. The built-in ones are read and verified as your own are.`,
 	return cmd
 }
 
-// listed is a bundle as list reports it.
 type listed struct {
 	Name      string          `json:"name"`
 	Platform  string          `json:"platform"`
@@ -129,7 +131,6 @@ annotation ccm.outrigger.dev/base names; there are
 	return cmd
 }
 
-// shown is a file.
 type shown struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
@@ -158,4 +159,48 @@ func show(name string) ([]shown, error) {
 		files = append(files, shown{file, string(text)})
 	}
 	return files, nil
+}
+
+func bundleDirFlag(f *pflag.FlagSet, into *[]string) {
+	f.StringArrayVar(into, "bundle-dir", nil, "`folder` of a bundle that is used in place of the built-in one of the same platform; may be given several times")
+}
+
+// knownBundles returns the built-in bundles; those in the folders replace them.
+func knownBundles(folders []string) (bundle.Set, error) {
+	set, err := bundles.Set()
+	if err != nil {
+		return nil, err
+	}
+	for _, folder := range folders {
+		b, err := loadFolder(folder)
+		if err != nil {
+			return nil, fmt.Errorf("--bundle-dir: %w", err)
+		}
+		set = set.With(b)
+	}
+	return set, nil
+}
+
+// loadFolder reads a folder of this machine as a bundle of its name.
+func loadFolder(folder string) (*bundle.Bundle, error) {
+	path, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s: not a folder", folder)
+	}
+	return bundle.Load(filepath.Base(path), os.DirFS(path))
+}
+
+func bundleNames(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	set, err := bundles.Set()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return set.Names(), cobra.ShellCompDirectiveNoFileComp
 }

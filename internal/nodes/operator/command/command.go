@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package command is the command line of ccm-operator.
 package command
 
 import (
@@ -18,7 +19,6 @@ import (
 	"github.com/outrigger/outrigger/internal/version"
 )
 
-// name is the program's.
 const name = "ccm-operator"
 
 // errBroken has been told in full by what the command printed.

@@ -26,7 +26,6 @@ import (
 	"github.com/outrigger/outrigger/internal/program"
 )
 
-// comparison is one run of diff.
 type comparison struct {
 	rendering
 	kubeconfig, context, manager string

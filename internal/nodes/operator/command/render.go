@@ -18,11 +18,10 @@ import (
 	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/render"
-	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
+	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	"github.com/outrigger/outrigger/internal/program"
 )
 
-// rendering is one run of render.
 type rendering struct {
 	bootstrap  render.Bootstrap
 	platform   string
@@ -159,7 +158,6 @@ func (r *rendering) write(out, warnings io.Writer, set bundle.Set) error {
 	return nil
 }
 
-// print renders to out, for --platform.
 func (r *rendering) print(out io.Writer, set bundle.Set) error {
 	objects, err := r.objects(set)
 	if err != nil {
@@ -171,7 +169,6 @@ func (r *rendering) print(out io.Writer, set bundle.Set) error {
 	return render.WriteYAML(out, objects)
 }
 
-// objects returns the objects that the flags select.
 func (r *rendering) objects(set bundle.Set) ([]client.Object, error) {
 	b, err := set.Named(r.platform)
 	if err != nil {
@@ -197,7 +194,7 @@ func (r *rendering) objects(set bundle.Set) ([]client.Object, error) {
 // checkValues refuses what a cluster would not say, and managers would not start
 // with.
 func (r *rendering) checkValues() error {
-	tls, err := tlsprofile.FromFlags(r.values.TLSMinVersion, r.values.TLSCipherSuites)
+	tls, err := settings.TLSFromFlags(r.values.TLSMinVersion, r.values.TLSCipherSuites)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,6 @@ rendered, 2 the command line is wrong.`,
 	return cmd
 }
 
-// verified is what was found of a bundle.
 type verified struct {
 	Bundle   string         `json:"bundle"`
 	Error    string         `json:"error,omitempty"`

@@ -87,7 +87,6 @@ func (r *cloudConfig) sync(ctx context.Context) (string, error) {
 	return "", r.write(ctx, platform, gates, made)
 }
 
-// make returns the configuration as it is to be mounted.
 func (r *cloudConfig) make(ctx context.Context, p cloudconfig.Platform, c cloudconfig.Cluster) (content, error) {
 	named := c.Infrastructure.Spec.CloudConfig
 	made, from, err := r.findSource(ctx, p, named, c.Gates)

@@ -37,7 +37,6 @@ import (
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
-	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
 	"github.com/outrigger/outrigger/internal/version"
@@ -154,7 +153,6 @@ type controller struct {
 	user    func(context.Context) (string, error)
 }
 
-// add adds the controller to the manager.
 func (c *controller) add(mgr manager.Manager, resync time.Duration, log *slog.Logger) error {
 	c.now, c.log = time.Now, log.With("controller", c.name)
 	several := true // managers in one process, in tests
@@ -247,7 +245,7 @@ type Options struct {
 	TrustedCADegradedAfter   time.Duration `flag:"trusted-ca-degraded-after" default:"2m" min:"0s" usage:"how long putting together the authorities may fail before the operator is degraded"`
 	TrustedCAStaleAfter      time.Duration `flag:"trusted-ca-window" default:"150s" min:"0s" usage:"after what time without one a failure of the authorities is a new one; 0: never"`
 	Resync                   time.Duration `flag:"resync" default:"10m" min:"1ns" usage:"after what time all is looked at though nothing changed"`
-	Leader                   leader.Options
+	Leader                   daemon.Election
 }
 
 // Validate returns what is wrong that no tag can express, by the flag's name.
@@ -261,7 +259,7 @@ func (o *Options) Validate() error {
 
 // Command returns config-sync as a command. It ends with the command's context.
 func Command(getenv func(string) string) *cobra.Command {
-	o := Options{Namespace: defaultNamespace, Leader: leader.Options{Name: "cluster-cloud-config-sync-leader", Namespace: operatorNamespace}}
+	o := Options{Namespace: defaultNamespace, Leader: daemon.Election{Name: "cluster-cloud-config-sync-leader", Namespace: operatorNamespace}}
 	c := &cobra.Command{
 		Use:   "config-sync",
 		Short: "Prepare on OpenShift the configuration and the trusted authorities of the cloud controller manager",

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
+	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
 )
 
@@ -215,7 +215,7 @@ func f4(t *testing.T, w *world) {
 func leaders(t *testing.T, w *world) {
 	w.apply(t, proxy(""))
 	elect := func(o *Options) {
-		o.Leader = leader.Options{Elect: true, Lock: "leases", Name: "test", Namespace: operatorNamespace, Lease: time.Minute, Renew: 50 * time.Second, Retry: time.Second}
+		o.Leader = daemon.Election{Elect: true, Lock: "leases", Name: "test", Namespace: operatorNamespace, Lease: time.Minute, Renew: 50 * time.Second, Retry: time.Second}
 	}
 	first := w.start(t, elect)
 	w.wantCAWorks(t, nothingLeft)

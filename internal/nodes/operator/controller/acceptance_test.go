@@ -56,7 +56,7 @@ var behaviours = map[string][]string{
 	"R4 each combination of a proxy":                                             {"controller R4_Proxy", "bundle TestR4Proxy"},
 	"R5 images.json":                                                             {"controller R5_Images", "bundle TestR5Images"},
 	"R6 an Infrastructure that does not say what it is":                          {"controller R6_Defect5_Infrastructure", "settings TestR6ClustersThatDoNotSayWhatTheyAre"},
-	"R7 TLS":                               {"controller R7_TLS", "controller R7_Flags", "tlsprofile TestFlags", "tlsprofile TestAPIServer"},
+	"R7 TLS":                               {"controller R7_TLS", "controller R7_Flags", "settings TestFlags", "settings TestAPIServer"},
 	"X1 transformers":                      {"cloudconfig TestAWS", "cloudconfig TestAzure", "cloudconfig TestOpenStack", "cloudconfig TestVSphere"},
 	"B1 render":                            {"render TestB1StaticPodsAndConfiguration", "render TestB1BadInput", "render TestB1BadDestination"},
 	"B2 images by the names of containers": {"bundle TestB2ImagesByContainerName"},
@@ -66,7 +66,7 @@ var behaviours = map[string][]string{
 	"N3 what is gone is deleted when it is not Ready":              {"../ccm/command N3 an instance"},
 	"N4 what is stopped is tainted":                                {"../ccm/command N4 a stopped"},
 	"N5 controllers by name and alias":                             {"../ccm/command N5 controllers"},
-	"L1 one leader, release at the end, a single node's durations": {"controller L1_Leader", "controller L1_Durations", "configsync L1 one works", "leader TestFlags"},
+	"L1 one leader, release at the end, a single node's durations": {"controller L1_Leader", "controller L1_Durations", "configsync L1 one works", "daemon TestFlags"},
 }
 
 // defects are those that operators of this kind have had, and the tests with which

@@ -23,7 +23,6 @@ import (
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
-	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 )
 
 // finalizer keeps a CloudControllerManager until the objects applied for it are gone.
@@ -105,7 +104,6 @@ func (r *ccmReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 	return reconcile.Result{RequeueAfter: p.again}, errors.Join(err, r.mirror(ctx, &c, counts))
 }
 
-// writeStatus writes the status if it has changed.
 func (r *ccmReconciler) writeStatus(ctx context.Context, was, c *ccmv1alpha1.CloudControllerManager) error {
 	if equality.Semantic.DeepEqual(was.Status, c.Status) {
 		return nil
@@ -198,7 +196,7 @@ func byAge(a, b ccmv1alpha1.CloudControllerManager) int {
 
 // choose returns the version and the images for API servers of that version.
 func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.Rollout, error) {
-	minor, err := versions.ParseMinor(lowest)
+	minor, err := parseMinor(lowest)
 	if err != nil {
 		return ccmv1alpha1.Rollout{}, err
 	}
@@ -208,7 +206,7 @@ func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.R
 	if len(c.Spec.Versions) == 0 {
 		return wanted, nil
 	}
-	rule, err := versions.Choose(c.Spec.Versions, minor)
+	rule, err := chooseRule(c.Spec.Versions, minor)
 	if err != nil {
 		return wanted, err
 	}

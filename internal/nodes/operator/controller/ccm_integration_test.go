@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/guard"
-	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	teststand "github.com/outrigger/outrigger/test/stand"
 )
 
@@ -121,7 +121,7 @@ func (w *world) brought(t *testing.T, c *ccmv1alpha1.CloudControllerManager) {
 
 func neitherKind(t *testing.T, w *world) {
 	err := Run(t.Context(), w.RESTConfig(), Options{
-		Namespace: operands, OperatorNamespace: home, Requeue: time.Hour, Resync: time.Hour, Leader: leader.Options{Lock: "leases"},
+		Namespace: operands, OperatorNamespace: home, Requeue: time.Hour, Resync: time.Hour, Leader: daemon.Election{Lock: "leases"},
 	}, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "has neither the kind CloudControllerManager") {
 		t.Errorf("error %v", err)

@@ -26,7 +26,6 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
-	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 )
 
 // caKey is the key of certificates in ConfigMaps.
@@ -147,7 +146,6 @@ func (r *ccmReconciler) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudCon
 	return out, nil
 }
 
-// authorities returns the certificate authorities that the manager trusts.
 func (r *ccmReconciler) authorities(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*corev1.ConfigMap, []string, error) {
 	path := trustbundle.SystemFile(r.o.SystemBundle)
 	system, err := os.ReadFile(path)
@@ -192,11 +190,11 @@ func (s *servers) lowest(ctx context.Context, known string) (string, time.Durati
 	if err != nil {
 		return "", 0, fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	now, err := versions.ParseMinor(version)
+	now, err := parseMinor(version)
 	if err != nil {
 		return "", 0, err
 	}
-	was, err := versions.ParseMinor(known)
+	was, err := parseMinor(known)
 	if err != nil || now <= was {
 		s.newer = time.Time{}
 		return version, 0, nil

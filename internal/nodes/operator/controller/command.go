@@ -14,9 +14,8 @@ import (
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
-	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
-	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
+	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -28,7 +27,7 @@ type Options struct {
 	// Release is OpenShift's, or openshift.UnknownVersion.
 	Release string
 	Bundles bundle.Set
-	TLS     tlsprofile.Settings
+	TLS     settings.TLS
 	// SystemBundle is for trustbundle.SystemFile.
 	SystemBundle        string `flag:"trusted-ca-bundle" usage:"file with the system's authorities, elsewhere than on OpenShift; else the usual ones"`
 	MetricsAddress      string `flag:"metrics-bind-address" default:":9258" usage:"address that serves metrics over HTTPS to those whom the cluster lets; 0: none"`
@@ -42,7 +41,7 @@ type Options struct {
 	Settle        time.Duration `flag:"version-settle" default:"5m" min:"0s" usage:"how long no older API server must have answered before the cloud controller manager is upgraded"`
 	WatchdogAfter time.Duration `flag:"watchdog-after" default:"2m" min:"0s" usage:"how long a Node may wait for its cloud controller manager before it is said why; 0: never"`
 	Guard         bool          `flag:"guard-node-deletions" usage:"guard deletions of Nodes on OpenShift too; elsewhere spec.nodeDeletions says so"`
-	Leader        leader.Options
+	Leader        daemon.Election
 
 	// watchWithin is how long the first look at what is watched may take before
 	// the operator gives up; 0 is two minutes.
@@ -67,7 +66,7 @@ type flags struct {
 // Command returns the operator as a command. It ends with the command's context. known
 // returns the set of bundles, given the folders that flags name.
 func Command(getenv func(string) string, known func(folders []string) (bundle.Set, error)) *cobra.Command {
-	f := flags{Options: Options{Namespace: bundle.DefaultNamespace, Leader: leader.Options{Name: "cluster-cloud-controller-manager-leader"}}}
+	f := flags{Options: Options{Namespace: bundle.DefaultNamespace, Leader: daemon.Election{Name: "cluster-cloud-controller-manager-leader"}}}
 	c := &cobra.Command{
 		Use:   "operator",
 		Short: "Deploy the cloud controller manager that fits the cluster, and keep it right",
@@ -92,7 +91,7 @@ The variable RELEASE_VERSION names OpenShift's release.`,
 }
 
 func (o *flags) complete(getenv func(string) string, known func([]string) (bundle.Set, error)) (err error) {
-	if o.TLS, err = tlsprofile.FromFlags(o.TLSMinVersion, o.TLSCipherSuites); err != nil {
+	if o.TLS, err = settings.TLSFromFlags(o.TLSMinVersion, o.TLSCipherSuites); err != nil {
 		return err
 	}
 	if o.Bundles, err = known(o.bundleDirs); err != nil {

@@ -24,7 +24,6 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/guard"
 	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
-	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 	"github.com/outrigger/outrigger/internal/nodes/operator/watchdog"
 )
 
@@ -158,7 +157,6 @@ func (n *operator) guarded(ctx context.Context) (guard.Limits, bool, error) {
 	return l, false, nil
 }
 
-// limitsOf returns the limits in a CloudControllerManager, with defaults.
 func limitsOf(d *ccmv1alpha1.NodeDeletions) guard.Limits {
 	l := guard.Defaults()
 	if d == nil {
@@ -209,8 +207,8 @@ func (n *operator) owner(ctx context.Context) (watchdog.Owner, bool, error) {
 	}
 	o := n.ownerOf(c.Spec.Provider, c.Name)
 	o.Prefixes = n.prefixes(c)
-	if minor, err := versions.ParseMinor(c.Status.KubernetesVersion); err == nil {
-		o.Skew = versions.Skew(c.Status.Version, minor)
+	if minor, err := parseMinor(c.Status.KubernetesVersion); err == nil {
+		o.Skew = skewOf(c.Status.Version, minor)
 	}
 	return o, true, nil
 }

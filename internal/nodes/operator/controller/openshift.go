@@ -27,7 +27,6 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
-	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 )
 
 // cluster is the name of OpenShift's objects, and that of all work.
@@ -243,7 +242,7 @@ type inputs struct {
 	// known are the feature gates that were read last.
 	known openshift.Gates
 	// tls is what was read last, for servers of our own.
-	tls atomic.Pointer[tlsprofile.Settings]
+	tls atomic.Pointer[settings.TLS]
 }
 
 // read returns what the cluster says, apart from its Infrastructure, and what of
@@ -290,7 +289,7 @@ func (r *inputs) noteTLS(ctx context.Context) {
 }
 
 // readTLS keeps to the default profile while the cluster's cannot be read.
-func (r *inputs) readTLS(ctx context.Context) (tlsprofile.Settings, error) {
+func (r *inputs) readTLS(ctx context.Context) (settings.TLS, error) {
 	a := &configv1.APIServer{}
 	if err := r.client.Get(ctx, cluster, a); err != nil {
 		if !apierrors.IsNotFound(err) {
@@ -298,11 +297,10 @@ func (r *inputs) readTLS(ctx context.Context) (tlsprofile.Settings, error) {
 		}
 		a = nil
 	}
-	profile, err := tlsprofile.FromAPIServer(a)
+	profile, err := settings.TLSFromAPIServer(a)
 	return r.o.TLS.Or(profile), err
 }
 
-// errNoGates is that there are none yet.
 var errNoGates = errors.New("the cluster's feature gates are not there yet")
 
 // readGates waits a while for a new release's feature gates, and then goes on

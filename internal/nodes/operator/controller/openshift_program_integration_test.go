@@ -25,15 +25,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/guard"
-	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 )
 
 const leaseName = "cluster-cloud-controller-manager-leader"
 
 func elected(lease, renew, retry time.Duration) func(*Options) {
 	return func(o *Options) {
-		o.Leader = leader.Options{Elect: true, Lock: "leases", Name: leaseName, Namespace: home, Lease: lease, Renew: renew, Retry: retry}
+		o.Leader = daemon.Election{Elect: true, Lock: "leases", Name: leaseName, Namespace: home, Lease: lease, Renew: renew, Retry: retry}
 	}
 }
 

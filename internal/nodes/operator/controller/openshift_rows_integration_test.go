@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
-	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 	crds "github.com/outrigger/outrigger/test/openshift"
 )
 
@@ -272,7 +272,7 @@ func tlsSettings(t *testing.T, w *world) {
 
 // tlsFlags win over the profile.
 func tlsFlags(t *testing.T, w *world) {
-	flags, err := tlsprofile.FromFlags("VersionTLS12", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
+	flags, err := settings.TLSFromFlags("VersionTLS12", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
 	must(t, err)
 	w.platform(t, "AWS")
 	w.tlsProfile(t, "tlsAdherence: StrictAllComponents, tlsSecurityProfile: {type: Modern, modern: {}}")

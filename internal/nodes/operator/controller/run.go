@@ -49,10 +49,8 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
 )
 
-// operatorName is the name of the operator wherever one is asked for.
 const operatorName = "ccm-operator"
 
-// apis says which kinds a cluster has.
 type apis struct {
 	openShift, ccm, kubeControllerManager bool
 	topology                              configv1.TopologyMode

@@ -43,7 +43,6 @@ import (
 	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/controllers"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
-	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
@@ -99,7 +98,7 @@ func Cluster(file string, getenv func(string) string, name string) (*rest.Config
 
 // NewManager returns a manager that takes part in the election of a leader on a control
 // plane of this topology. It is ready when its caches have synced.
-func NewManager(ctx context.Context, api *rest.Config, log *slog.Logger, o manager.Options, elect leader.Options, t configv1.TopologyMode) (manager.Manager, error) {
+func NewManager(ctx context.Context, api *rest.Config, log *slog.Logger, o manager.Options, elect Election, t configv1.TopologyMode) (manager.Manager, error) {
 	if err := elect.Check(ctx, api); err != nil {
 		return nil, err
 	}

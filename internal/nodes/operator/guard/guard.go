@@ -148,7 +148,6 @@ func (g *Guard) disable(ctx context.Context, nodes []corev1.Node) error {
 	return client.IgnoreNotFound(g.Client.Delete(ctx, cm))
 }
 
-// saved is the content of the ConfigMap.
 type saved struct {
 	tickets Tickets
 	allowed Allowances

@@ -156,15 +156,12 @@ type operand struct {
 	replicas int32
 }
 
-// openshift returns which cluster the operand is for.
 func (o operand) openshift() bool { return o.Flavor == bundle.OpenShift }
 
-// container returns a main container, or nil.
 func (o operand) container(name string) *corev1.Container {
 	return find(o.pod.Containers, func(c *corev1.Container) bool { return c.Name == name })
 }
 
-// find returns the first that is looked for, or nil.
 func find[T any](all []T, is func(*T) bool) *T {
 	for i := range all {
 		if is(&all[i]) {

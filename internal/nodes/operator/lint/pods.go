@@ -14,7 +14,6 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 )
 
-// findingIf returns a finding if wrong is true.
 func findingIf(wrong bool, format string, args ...any) []string {
 	if !wrong {
 		return nil
@@ -51,7 +50,6 @@ func ports(o operand) (problems []string) {
 	return append(problems, findingIf(declared == 0, "no container declares a port")...)
 }
 
-// mount returns where a container has a volume, or nil.
 func mount(c *corev1.Container, volume, at string) *corev1.VolumeMount {
 	return find(c.VolumeMounts, func(m *corev1.VolumeMount) bool {
 		return m.Name == volume && (at == "" || path.Clean(m.MountPath) == at)

@@ -34,7 +34,6 @@ type Bootstrap struct {
 	Warn func(message string)
 }
 
-// inputs are what was read.
 type inputs struct {
 	infra  *configv1.Infrastructure
 	images bundle.Images

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package settings derives the values of a bundle from an OpenShift cluster's
-// configuration.
+// configuration, and the TLS versions and ciphers of the operator and its operands from flags
+// or the cluster's profile.
 package settings
 
 import (
@@ -11,7 +12,6 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
-	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 )
 
 // Errors of a cluster whose configuration is incomplete. Their texts are those
@@ -30,7 +30,7 @@ type Cluster struct {
 	// Gates are the cluster's features, and whether each is on. One that is not
 	// there is unknown to the cluster, and off.
 	Gates     map[string]bool
-	TLS       tlsprofile.Settings
+	TLS       TLS
 	Images    bundle.Images
 	Namespace string
 }

@@ -10,7 +10,6 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
-	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 )
 
 func infrastructure(platform configv1.PlatformType) *configv1.Infrastructure {
@@ -47,7 +46,7 @@ func TestValuesAreWhatTheClusterSays(t *testing.T) {
 	i.Status.ControlPlaneTopology = configv1.SingleReplicaTopologyMode
 	proxy := &configv1.Proxy{Status: configv1.ProxyStatus{HTTPProxy: "a", HTTPSProxy: "b", NoProxy: "c"}}
 	got, platform, err := Cluster{
-		Infrastructure: i, Proxy: proxy, Namespace: "ns", Images: bundle.Images{"a": "b"}, TLS: tlsprofile.Settings{MinVersion: "VersionTLS12", CipherSuites: "X"},
+		Infrastructure: i, Proxy: proxy, Namespace: "ns", Images: bundle.Images{"a": "b"}, TLS: TLS{MinVersion: "VersionTLS12", CipherSuites: "X"},
 		Gates: map[string]bool{
 			"VSphereMixedNodeEnv": true, "ControllerManagerReleaseLeaderElectionLockOnExit": true, "CloudControllerManagerWebhook": true,
 			"CloudControllerManagerWatchBasedRoutesReconciliation": false, "Other": true,

@@ -78,7 +78,6 @@ func checkSystem(text string) error {
 	return errors.New("there is no certificate in it")
 }
 
-// bundle is a source that was read.
 type bundle struct {
 	text string
 	// certificates are in order, each once.
@@ -162,7 +161,6 @@ func split(text string) []block {
 	return blocks
 }
 
-// parse returns the certificate in a block.
 func (b block) parse() (*x509.Certificate, error) {
 	if b.open {
 		return nil, errors.New("its END line is missing")

@@ -142,7 +142,6 @@ const (
 	settledAfterCrash = 10 * time.Minute
 )
 
-// states returns the reasons why pods do not run.
 func states(pods []corev1.Pod, now time.Time) string {
 	all := make([]string, len(pods))
 	for i := range pods {

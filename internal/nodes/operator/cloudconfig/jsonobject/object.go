@@ -37,7 +37,6 @@ func Parse(source string) (Object, error) {
 	return o, nil
 }
 
-// locate adds the line to an error of package json.
 func locate(source string, err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tlsprofile
+package settings
 
 import (
 	"crypto/tls"
@@ -12,17 +12,17 @@ import (
 )
 
 func TestFlags(t *testing.T) {
-	if s, err := FromFlags("VersionTLS13", "TLS_RSA_WITH_AES_128_GCM_SHA256"); err != nil || s.CipherSuites != "" {
+	if s, err := TLSFromFlags("VersionTLS13", "TLS_RSA_WITH_AES_128_GCM_SHA256"); err != nil || s.CipherSuites != "" {
 		t.Errorf("%+v, %v: with TLS 1.3 there is nothing to choose", s, err)
 	}
-	if s, err := FromFlags("", ""); err != nil || s != (Settings{}) {
+	if s, err := TLSFromFlags("", ""); err != nil || s != (TLS{}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for want, flags := range map[string][2]string{
 		"--tls-min-version: ":   {"VersionTLS99", ""},
 		"--tls-cipher-suites: ": {"VersionTLS12", "TLS_NONE"},
 	} {
-		if _, err := FromFlags(flags[0], flags[1]); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := TLSFromFlags(flags[0], flags[1]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", flags, err, want)
 		}
 	}
@@ -45,8 +45,8 @@ func TestAPIServer(t *testing.T) {
 		"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
 		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 	}
-	intermediate := Settings{"VersionTLS12", strings.Join(ciphers, ",")}
-	old := Settings{"VersionTLS10", strings.Join(append(ciphers,
+	intermediate := TLS{"VersionTLS12", strings.Join(ciphers, ",")}
+	old := TLS{"VersionTLS10", strings.Join(append(ciphers,
 		"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
 		"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
 		"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
@@ -54,19 +54,19 @@ func TestAPIServer(t *testing.T) {
 		"TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_AES_256_CBC_SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA"), ",")}
 	for name, c := range map[string]struct {
 		a    *configv1.APIServer
-		want Settings
+		want TLS
 	}{
 		"none":           {nil, intermediate},
 		"no opinion":     {with("", modern), intermediate},
 		"legacy":         {with(configv1.TLSAdherencePolicyLegacyAdheringComponentsOnly, modern), intermediate},
-		"strict":         {with(configv1.TLSAdherencePolicyStrictAllComponents, modern), Settings{MinVersion: "VersionTLS13"}},
-		"a later value":  {with("Another", modern), Settings{MinVersion: "VersionTLS13"}},
+		"strict":         {with(configv1.TLSAdherencePolicyStrictAllComponents, modern), TLS{MinVersion: "VersionTLS13"}},
+		"a later value":  {with("Another", modern), TLS{MinVersion: "VersionTLS13"}},
 		"strict, none":   {with(configv1.TLSAdherencePolicyStrictAllComponents, nil), intermediate},
 		"old":            {with(configv1.TLSAdherencePolicyStrictAllComponents, &configv1.TLSSecurityProfile{Type: configv1.TLSProfileOldType}), old},
-		"custom":         {with(configv1.TLSAdherencePolicyStrictAllComponents, custom("VersionTLS11", "ECDHE-RSA-AES128-SHA", "DHE-RSA-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256")), Settings{"VersionTLS11", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA,TLS_AES_128_GCM_SHA256"}},
-		"custom TLS 1.3": {with(configv1.TLSAdherencePolicyStrictAllComponents, custom("VersionTLS13", "TLS_AES_128_GCM_SHA256")), Settings{MinVersion: "VersionTLS13"}},
+		"custom":         {with(configv1.TLSAdherencePolicyStrictAllComponents, custom("VersionTLS11", "ECDHE-RSA-AES128-SHA", "DHE-RSA-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256")), TLS{"VersionTLS11", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA,TLS_AES_128_GCM_SHA256"}},
+		"custom TLS 1.3": {with(configv1.TLSAdherencePolicyStrictAllComponents, custom("VersionTLS13", "TLS_AES_128_GCM_SHA256")), TLS{MinVersion: "VersionTLS13"}},
 	} {
-		if got, err := FromAPIServer(c.a); err != nil || got != c.want {
+		if got, err := TLSFromAPIServer(c.a); err != nil || got != c.want {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, err, c.want)
 		}
 	}
@@ -77,7 +77,7 @@ func TestAPIServer(t *testing.T) {
 		"custom.ciphers: none ": custom("VersionTLS12", "TLS_AES_128_GCM_SHA256"),
 		`type "X" is not known`: {Type: "X"},
 	} {
-		if got, err := FromAPIServer(with(configv1.TLSAdherencePolicyStrictAllComponents, bad)); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := TLSFromAPIServer(with(configv1.TLSAdherencePolicyStrictAllComponents, bad)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v, %v; want %q", got, err, want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestProfilesAreKnown(t *testing.T) {
 	for name, p := range configv1.TLSProfiles {
 		s, err := ofProfile(p)
 		if err == nil {
-			_, err = FromFlags(s.MinVersion, s.CipherSuites)
+			_, err = TLSFromFlags(s.MinVersion, s.CipherSuites)
 		}
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -121,7 +121,7 @@ func TestNames(t *testing.T) {
 
 func TestApply(t *testing.T) {
 	var c tls.Config
-	Settings{"VersionTLS12", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}.Apply(&c)
+	TLS{"VersionTLS12", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}.Apply(&c)
 	if c.MinVersion != tls.VersionTLS12 || len(c.CipherSuites) != 1 || c.CipherSuites[0] != tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 {
 		t.Errorf("version %d, ciphers %d", c.MinVersion, c.CipherSuites)
 	}

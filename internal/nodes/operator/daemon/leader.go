@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leader has the leader election of the operator's programs.
-package leader
+package daemon
 
 import (
 	"cmp"
@@ -18,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Options are the settings; the names of the lease are those of the program. A duration of
+// Election are the settings; the names of the lease are those of the program. A duration of
 // 0 is not set.
-type Options struct {
+type Election struct {
 	Elect     bool          `flag:"leader-elect" default:"true" usage:"work only while holding the lease"`
 	Lease     time.Duration `flag:"leader-elect-lease-duration" min:"0s" usage:"how long a lease is good for; 0: 137s, or 270s on a control plane of one node"`
 	Renew     time.Duration `flag:"leader-elect-renew-deadline" min:"0s" usage:"how long renewing may take; 0: 107s, or 240s on a control plane of one node"`
@@ -31,7 +30,7 @@ type Options struct {
 }
 
 // Validate returns what the flags together cannot mean.
-func (o *Options) Validate() error {
+func (o *Election) Validate() error {
 	if !o.Elect {
 		return nil
 	}
@@ -47,7 +46,7 @@ func (o *Options) Validate() error {
 
 // durations returns the durations of the flags. If none is set, it returns durations
 // that survive a restart of the API server, which takes longer on a single node.
-func (o *Options) durations(t configv1.TopologyMode) (lease, renew, retry time.Duration) {
+func (o *Election) durations(t configv1.TopologyMode) (lease, renew, retry time.Duration) {
 	if o.Lease == 0 && o.Renew == 0 && o.Retry == 0 && t == configv1.SingleReplicaTopologyMode {
 		return 270 * time.Second, 240 * time.Second, 60 * time.Second
 	}
@@ -56,7 +55,7 @@ func (o *Options) durations(t configv1.TopologyMode) (lease, renew, retry time.D
 
 // Check fails at once if the account lacks the rights for leader election, which
 // the library would retry for ever.
-func (o *Options) Check(ctx context.Context, api *rest.Config) error {
+func (o *Election) Check(ctx context.Context, api *rest.Config) error {
 	if !o.Elect {
 		return nil
 	}
@@ -73,7 +72,7 @@ func (o *Options) Check(ctx context.Context, api *rest.Config) error {
 
 // Apply turns on leader election for a manager, on a control plane of this
 // topology.
-func (o *Options) Apply(m *manager.Options, t configv1.TopologyMode) {
+func (o *Election) Apply(m *manager.Options, t configv1.TopologyMode) {
 	lease, renew, retry := o.durations(t)
 	m.LeaderElection = o.Elect
 	m.LeaderElectionID, m.LeaderElectionNamespace, m.LeaderElectionResourceLock = o.Name, o.Namespace, o.Lock

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package versions chooses the cloud controller manager that fits the cluster's
-// version of Kubernetes.
-//
-// A cloud controller manager that counts its versions as Kubernetes does must not be
-// newer than any API server, and at most one minor version older
-// (https://kubernetes.io/releases/version-skew-policy/). So it is upgraded after
-// the last API server.
-package versions
+package controller
 
 import (
 	"errors"
@@ -19,32 +12,32 @@ import (
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 )
 
-// Minor is a version of Kubernetes without its patch: 36 is 1.36.
-type Minor int
+// minorVersion is a version of Kubernetes without its patch: 36 is 1.36.
+type minorVersion int
 
 // String returns a text such as 1.36.
-func (m Minor) String() string { return "1." + strconv.Itoa(int(m)) }
+func (m minorVersion) String() string { return "1." + strconv.Itoa(int(m)) }
 
 var like = regexp.MustCompile(`^v?1\.([0-9]{1,3})(?:\+|$|[.-].*)`)
 
-// ParseMinor reads versions such as v1.36.3, 1.36 and v1.35.0-eks-1.
-func ParseMinor(version string) (Minor, error) {
+// parseMinor reads versions such as v1.36.3, 1.36 and v1.35.0-eks-1.
+func parseMinor(version string) (minorVersion, error) {
 	parts := like.FindStringSubmatch(strings.TrimSpace(version))
 	if parts == nil {
 		return 0, fmt.Errorf("version %q: want one such as v1.36.3", version)
 	}
 	n, err := strconv.Atoi(parts[1])
-	return Minor(n), err
+	return minorVersion(n), err
 }
 
 // parseRange reads 1.36 or 1.34-1.36.
-func parseRange(text string) (from, to Minor, err error) {
+func parseRange(text string) (from, to minorVersion, err error) {
 	first, last, several := strings.Cut(text, "-")
 	if !several {
 		last = first
 	}
-	if from, err = ParseMinor(first); err == nil {
-		to, err = ParseMinor(last)
+	if from, err = parseMinor(first); err == nil {
+		to, err = parseMinor(last)
 	}
 	if err == nil && to < from {
 		err = errors.New("ends before it begins")
@@ -55,14 +48,10 @@ func parseRange(text string) (from, to Minor, err error) {
 	return from, to, err
 }
 
-// Rule is what runs beside some versions of Kubernetes. A version that is empty or of
-// another way to count is not compared.
-type Rule = ccmv1alpha1.VersionRule
-
-// Choose returns the first rule that fits the lowest version of the API servers.
+// chooseRule returns the first rule that fits the lowest version of the API servers.
 // All rules are looked at, so that one that is wrong is found before its time.
-func Choose(rules []Rule, lowest Minor) (*Rule, error) {
-	var chosen *Rule
+func chooseRule(rules []ccmv1alpha1.VersionRule, lowest minorVersion) (*ccmv1alpha1.VersionRule, error) {
+	var chosen *ccmv1alpha1.VersionRule
 	var known []string
 	for i := range rules {
 		from, to, err := parseRange(rules[i].Kubernetes)
@@ -70,7 +59,7 @@ func Choose(rules []Rule, lowest Minor) (*Rule, error) {
 			return nil, fmt.Errorf("versions[%d].kubernetes: %w", i, err)
 		}
 		for m := from; m <= to; m++ {
-			if skew := Skew(rules[i].Version, m); skew != "" {
+			if skew := skewOf(rules[i].Version, m); skew != "" {
 				return nil, fmt.Errorf("versions[%d]: %s", i, skew)
 			}
 		}
@@ -85,10 +74,12 @@ func Choose(rules []Rule, lowest Minor) (*Rule, error) {
 	return chosen, nil
 }
 
-// Skew returns why a manager's version does not fit an API server's; empty when it
-// does, or when it does not count as Kubernetes does.
-func Skew(manager string, apiserver Minor) string {
-	m, err := ParseMinor(manager)
+// skewOf returns why a manager's version does not fit an API server's; empty when it does, or
+// when it does not count as Kubernetes does. It must not be newer than any API server, and at
+// most one minor version older (https://kubernetes.io/releases/version-skew-policy/), so it is
+// upgraded after the last of them.
+func skewOf(manager string, apiserver minorVersion) string {
+	m, err := parseMinor(manager)
 	if manager == "" || err != nil {
 		return ""
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package leader
+package daemon
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func TestFlags(t *testing.T) {
 		"--leader-elect-resource-lock=events": {"", [3]time.Duration{}, `"events": want leases`},
 		"--leader-elect-resource-name=":       {"", [3]time.Duration{}, "want a lease's name"},
 	} {
-		o := Options{Name: "lease", Namespace: "ns"}
+		o := Election{Name: "lease", Namespace: "ns"}
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)
 		wrong := commandline.Settings(f, &o)
 		if err := f.Parse(strings.Fields(args)); err != nil {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tlsprofile chooses the versions and ciphers of TLS for the operator
-// and its operands: from flags, else from the cluster's profile.
-package tlsprofile
+package settings
 
 import (
 	"cmp"
@@ -17,8 +15,8 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
-// Settings are what --tls-min-version and --tls-cipher-suites take.
-type Settings struct {
+// TLS are what --tls-min-version and --tls-cipher-suites take.
+type TLS struct {
 	// MinVersion is one of VersionTLS10 to VersionTLS13.
 	MinVersion string
 	// CipherSuites are IANA's names with commas; empty with TLS 1.3, of which they
@@ -26,12 +24,12 @@ type Settings struct {
 	CipherSuites string
 }
 
-// FromFlags returns the settings of flags, which win over every profile. It is empty
+// TLSFromFlags returns the settings of flags, which win over every profile. It is empty
 // if neither flag is set.
-func FromFlags(minVersion, cipherSuites string) (Settings, error) {
+func TLSFromFlags(minVersion, cipherSuites string) (TLS, error) {
 	if minVersion != "" {
 		if _, err := cliflag.TLSVersion(minVersion); err != nil {
-			return Settings{}, fmt.Errorf("--tls-min-version: %w; there are %s", err, strings.Join(cliflag.TLSPossibleVersions(), ", "))
+			return TLS{}, fmt.Errorf("--tls-min-version: %w; there are %s", err, strings.Join(cliflag.TLSPossibleVersions(), ", "))
 		}
 	}
 	var names []string
@@ -39,15 +37,15 @@ func FromFlags(minVersion, cipherSuites string) (Settings, error) {
 		names = strings.Split(cipherSuites, ",")
 	}
 	if _, err := cliflag.TLSCipherSuites(names); err != nil {
-		return Settings{}, fmt.Errorf("--tls-cipher-suites: %w", err)
+		return TLS{}, fmt.Errorf("--tls-cipher-suites: %w", err)
 	}
-	return Settings{minVersion, cipherSuites}.without13(), nil
+	return TLS{minVersion, cipherSuites}.without13(), nil
 }
 
-// FromAPIServer returns the settings of the cluster's profile if all components have
+// TLSFromAPIServer returns the settings of the cluster's profile if all components have
 // to follow it, else those of the profile Intermediate. a is nil for a cluster without
 // one.
-func FromAPIServer(a *configv1.APIServer) (Settings, error) {
+func TLSFromAPIServer(a *configv1.APIServer) (TLS, error) {
 	intermediate := configv1.TLSProfiles[configv1.TLSProfileIntermediateType]
 	if a == nil || a.Spec.TLSAdherence == configv1.TLSAdherencePolicyNoOpinion || a.Spec.TLSAdherence == configv1.TLSAdherencePolicyLegacyAdheringComponentsOnly {
 		return ofProfile(intermediate)
@@ -57,23 +55,23 @@ func FromAPIServer(a *configv1.APIServer) (Settings, error) {
 	case p == nil || p.Type == "":
 		return ofProfile(intermediate)
 	case p.Type == configv1.TLSProfileCustomType && p.Custom == nil:
-		return Settings{}, fmt.Errorf("%s: missing", custom)
+		return TLS{}, fmt.Errorf("%s: missing", custom)
 	case p.Type == configv1.TLSProfileCustomType:
 		return ofProfile(&p.Custom.TLSProfileSpec)
 	}
 	s, known := configv1.TLSProfiles[p.Type]
 	if !known {
-		return Settings{}, fmt.Errorf("apiserver %s: spec.tlsSecurityProfile.type %q is not known", openshift.ClusterName, p.Type)
+		return TLS{}, fmt.Errorf("apiserver %s: spec.tlsSecurityProfile.type %q is not known", openshift.ClusterName, p.Type)
 	}
 	return ofProfile(s)
 }
 
 // Or returns the settings, with those that are empty from others.
-func (s Settings) Or(other Settings) Settings {
-	return Settings{cmp.Or(s.MinVersion, other.MinVersion), cmp.Or(s.CipherSuites, other.CipherSuites)}.without13()
+func (s TLS) Or(other TLS) TLS {
+	return TLS{cmp.Or(s.MinVersion, other.MinVersion), cmp.Or(s.CipherSuites, other.CipherSuites)}.without13()
 }
 
-func (s Settings) without13() Settings {
+func (s TLS) without13() TLS {
 	if s.MinVersion == "VersionTLS13" {
 		s.CipherSuites = ""
 	}
@@ -81,7 +79,7 @@ func (s Settings) without13() Settings {
 }
 
 // Apply sets a server's configuration.
-func (s Settings) Apply(c *tls.Config) {
+func (s TLS) Apply(c *tls.Config) {
 	if v, err := cliflag.TLSVersion(s.MinVersion); err == nil {
 		c.MinVersion = v
 	}
@@ -96,10 +94,10 @@ const custom = "apiserver " + openshift.ClusterName + ": spec.tlsSecurityProfile
 // ofProfile ignores ciphers that Go does not have, as the API server does; that none
 // is left is an error. Those of TLS 1.3 have no effect in Go, and stay: OpenShift's
 // operator writes them, and other arguments would restart the operands.
-func ofProfile(p *configv1.TLSProfileSpec) (Settings, error) {
+func ofProfile(p *configv1.TLSProfileSpec) (TLS, error) {
 	version := string(p.MinTLSVersion)
 	if _, err := cliflag.TLSVersion(version); err != nil {
-		return Settings{}, fmt.Errorf("%s.minTLSVersion: %w", custom, err)
+		return TLS{}, fmt.Errorf("%s.minTLSVersion: %w", custom, err)
 	}
 	known := cliflag.TLSCipherPossibleValues()
 	var names []string
@@ -113,9 +111,9 @@ func ofProfile(p *configv1.TLSProfileSpec) (Settings, error) {
 		}
 	}
 	if served == 0 && p.MinTLSVersion != configv1.VersionTLS13 {
-		return Settings{}, fmt.Errorf("%s.ciphers: none of %q is one that can be served with %s", custom, p.Ciphers, version)
+		return TLS{}, fmt.Errorf("%s.ciphers: none of %q is one that can be served with %s", custom, p.Ciphers, version)
 	}
-	return Settings{version, strings.Join(names, ",")}.without13(), nil
+	return TLS{version, strings.Join(names, ",")}.without13(), nil
 }
 
 // iana returns IANA's name of a cipher with an OpenSSL name such as
