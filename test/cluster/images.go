@@ -50,6 +50,12 @@ func Tools(t testing.TB) Image {
 	return Image{ToolsImage, busybox(t, map[string]string{"podtool": stand.Build(t, "./test/cluster/podtool")})}
 }
 
+// Relay makes an image for `kubectl outrigger connectivity test`: agent-relay runs outside of pods here.
+func Relay(t testing.TB) v1.Image {
+	t.Helper()
+	return busybox(t, map[string]string{"agent-relay": stand.Binary(t, "agent-relay")})
+}
+
 // Busybox makes the image of busybox alone, which a VM without KVM pulls in half the
 // time of Tools.
 func Busybox(t testing.TB) v1.Image { return busybox(t, nil) }

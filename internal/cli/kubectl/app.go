@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -141,7 +142,7 @@ func (a *App) connect() (*cluster, string, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, "", errors.New("no cluster is known: give --kubeconfig, or set KUBECONFIG")
+		return nil, "", fmt.Errorf("no cluster is known: %s is missing or names none; give --kubeconfig, or set KUBECONFIG", strings.Join(rules.Precedence, ", "))
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("find the cluster: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,7 +21,12 @@ import (
 
 func (k *checker) workload(ctx context.Context, kind, name string) doctor.Result {
 	var w workload
-	if err := k.c.Get(ctx, api(apps, k.app.system, strings.ToLower(kind)+"s", name), &w); err != nil {
+	err := k.c.Get(ctx, api(apps, k.app.system, strings.ToLower(kind)+"s", name), &w)
+	if apierrors.IsNotFound(err) && k.capacity(ctx).Status != doctor.Error { // an adaptor takes back what it offers when it ends
+		return doctor.Warn("nothing, if its program runs under another name or outside of pods; else "+applyHint,
+			"there is no %s %s in %s; nodes offer VMs nevertheless", kind, name, k.app.system)
+	}
+	if err != nil {
 		return unread(err, kind+" "+k.app.system+"/"+name)
 	}
 	x := componentOf(kind, &w)

@@ -97,16 +97,20 @@ func TestCheckFinds(t *testing.T) {
 		"adaptor's rights": {func(_ *testing.T, f *fakeAPI) {
 			f.denied["system:serviceaccount:"+SystemNamespace+":cloud-api-adaptor create peerpods"] = true
 		}, "rbac", doctor.Error, "cloud-api-adaptor may not create peerpods"},
-		"no ConfigMap":       {gone(core(SystemNamespace, "configmaps", configMapName)), "settings", doctor.Error, "is not there"},
-		"no provider":        {settings(o{}), "settings", doctor.Error, "CLOUD_PROVIDER is not set"},
-		"missing key":        {settings(o{"CLOUD_PROVIDER": testCloud}), "settings", doctor.Error, "PAPER_ZONE is required"},
-		"missing secret":     {gone(core(SystemNamespace, "secrets", secretName)), "settings", doctor.Error, "PAPER_TOKEN is required"},
-		"bad value":          {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_SIZE": "10"}), "settings", doctor.Error, "10: want from 1 to 9"},
-		"misspelt key":       {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_SISE": "1"}), "settings", doctor.Warning, "PAPER_SISE is not a setting"},
-		"open secret":        {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_TOKEN": "x"}), "settings", doctor.Warning, "move it to Secret"},
-		"unknown provider":   {settings(o{"CLOUD_PROVIDER": "nimbus"}), "settings", doctor.Warning, "not known here"},
-		"no workers":         {gone(core("", "nodes", "node1")), "nodes", doctor.Error, "no node has the label"},
-		"adaptor missing":    {gone(api(apps, SystemNamespace, "daemonsets", adaptorName)), "adaptor", doctor.Error, "is not there"},
+		"no ConfigMap":     {gone(core(SystemNamespace, "configmaps", configMapName)), "settings", doctor.Error, "is not there"},
+		"no provider":      {settings(o{}), "settings", doctor.Error, "CLOUD_PROVIDER is not set"},
+		"missing key":      {settings(o{"CLOUD_PROVIDER": testCloud}), "settings", doctor.Error, "PAPER_ZONE is required"},
+		"missing secret":   {gone(core(SystemNamespace, "secrets", secretName)), "settings", doctor.Error, "PAPER_TOKEN is required"},
+		"bad value":        {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_SIZE": "10"}), "settings", doctor.Error, "10: want from 1 to 9"},
+		"misspelt key":     {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_SISE": "1"}), "settings", doctor.Warning, "PAPER_SISE is not a setting"},
+		"open secret":      {settings(o{"CLOUD_PROVIDER": testCloud, "PAPER_ZONE": "n", "PAPER_TOKEN": "x"}), "settings", doctor.Warning, "move it to Secret"},
+		"unknown provider": {settings(o{"CLOUD_PROVIDER": "nimbus"}), "settings", doctor.Warning, "not known here"},
+		"no workers":       {gone(core("", "nodes", "node1")), "nodes", doctor.Error, "no node has the label"},
+		"adaptor missing":  {gone(api(apps, SystemNamespace, "daemonsets", adaptorName)), "adaptor", doctor.Warning, "nodes offer VMs nevertheless"},
+		"nothing offers VMs": {func(_ *testing.T, f *fakeAPI) {
+			delete(f.objects, api(apps, SystemNamespace, "daemonsets", relayName))
+			f.node("node1", "")
+		}, "relay", doctor.Error, "is not there"},
 		"adaptor nowhere":    {set(api(apps, SystemNamespace, "daemonsets", adaptorName), o{}), "adaptor", doctor.Error, "runs on no node"},
 		"adaptor half":       {set(api(apps, SystemNamespace, "daemonsets", adaptorName), o{"status": o{"desiredNumberScheduled": 2, "numberReady": 1}}), "adaptor", doctor.Warning, "1 of 2 of"},
 		"relay dead":         {set(api(apps, SystemNamespace, "daemonsets", relayName), o{"status": o{"desiredNumberScheduled": 2}}), "relay", doctor.Error, "0 of 2"},
@@ -178,6 +182,17 @@ func TestCheckThatCannotRun(t *testing.T) {
 	if code := (&App{Stdout: io.Discard, Stderr: &errs}).Run([]string{"top", "--kubeconfig", nowhere}); code != 1 {
 		t.Errorf("top: exit code %d, %s", code, &errs)
 	}
+}
+
+// TestNoKubeconfig: the file that was named is.
+func TestNoKubeconfig(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
+	t.Setenv("KUBECONFIG", nowhere)
+	var errs bytes.Buffer
+	if code := (&App{Stdout: io.Discard, Stderr: &errs}).Run([]string{"top"}); code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	wants(t, errs.String(), nowhere+" is missing")
 }
 
 func TestCheckWithoutACluster(t *testing.T) {

@@ -85,6 +85,7 @@ func up(t *stand.Session, dir string) {
 	n := cluster.StartNode(t, c, cluster.OutriggerNode(t, cluster.NodeOptions{Mirrors: map[string]string{r.Host: r.URL()}}))
 	startOutrigger(t, c, n)
 	pod := examplePod(r.Push(t, "tools:1", cluster.Tools(t).Image))
+	relay := r.Push(t, "agent-relay:1", cluster.Relay(t))
 	f := &folder{t: t, dir: filepath.Dir(os.Getenv(socketVar))}
 	t.Cleanup(f.remove)
 	l, err := net.Listen("unix", f.path("api.sock"))
@@ -96,7 +97,7 @@ func up(t *stand.Session, dir string) {
 	f.write("kubectl", 0o700, fmt.Sprintf(kubectlScript, f.path("kubeconfig"), filepath.Join(cluster.Programs(t), "kubectl")))
 	f.write("node", 0o700, fmt.Sprintf(nodeScript, n.Name, n.MountNamespace()))
 	f.write("hello.yaml", 0o600, pod)
-	fmt.Printf(help, n.Name, dir, r.Host, n.Dir, c.Log)
+	fmt.Printf(help, n.Name, dir, r.Host, n.Dir, c.Log, relay)
 }
 
 const kubectlScript = `#!/bin/sh
@@ -124,6 +125,8 @@ Node %[1]s is Ready. In another terminal:
   %[2]s/kubectl get peerpods,events          # its VM, and how it came about
   %[2]s/node ip addr                         # a command on the node
   export KUBECONFIG=%[2]s/kubeconfig         # for other clients
+  bin/kubectl-outrigger status                       # Outrigger's programs run outside of pods here, which it warns of
+  bin/kubectl-outrigger connectivity test --image %[6]s
 
 Pods without a RuntimeClass run on the node itself. The image of the example,
 %[3]s/tools:1, has busybox; nothing can be pulled from outside.
