@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/rand"
 
@@ -117,10 +118,18 @@ func (a *App) testConnectivity(ctx context.Context, c *cluster, o netOptions, ou
 		return err
 	}
 	err := n.run(ctx)
-	if output == "json" && len(n.checks) > 0 {
-		err = errors.Join(err, a.print(output, n.checks, nil))
+	number := map[string]int{}
+	for _, check := range n.checks {
+		number[check.Outcome]++
 	}
-	if err == nil && slices.ContainsFunc(n.checks, func(c NetCheck) bool { return c.Outcome == failed }) {
+	switch {
+	case len(n.checks) == 0:
+	case output == "json":
+		err = errors.Join(err, a.print(output, n.checks, nil))
+	default:
+		fmt.Fprintf(a.Stdout, "%d passed, %d failed, %d skipped\n", number[passed], number[failed], number[skipped])
+	}
+	if err == nil && number[failed] > 0 {
 		return exitCode(exitFailure)
 	}
 	return err
@@ -210,24 +219,30 @@ func (n *netTest) removed(ctx context.Context, objects ...string) error {
 	return nil
 }
 
-// awaitPods adds a check for each pod: it runs, or why not.
+// awaitPods adds a check for each pod: it runs, or why not. It ends when all run, or one never will.
 func (n *netTest) awaitPods(ctx context.Context) error {
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, n.options.timeout)
 	defer cancel()
-	changes := n.c.changes(limited, core(n.namespace, "pods"))
-	for len(n.pods) < len(testPods) && limited.Err() == nil {
+	changes := n.c.changes(limited, core(n.namespace, "pods"), core(n.namespace, "events"))
+	for never := false; len(n.pods) < len(testPods) && !never && limited.Err() == nil; {
 		pods, err := list[pod](limited, n.c, core(n.namespace, "pods"), nil)
 		for i := range pods {
-			if p := &pods[i]; n.pods[p.Metadata.Name] == nil && p.ready() && p.Status.PodIP != "" {
+			p := &pods[i]
+			switch {
+			case n.pods[p.Metadata.Name] != nil:
+			case p.ready() && p.Status.PodIP != "":
 				n.pods[p.Metadata.Name] = p
 				n.add(NetCheck{Name: "pod " + p.Metadata.Name, Outcome: passed, Detail: p.Status.PodIP + " on node " + p.Spec.NodeName}, began)
+			default:
+				d, err := n.app.describePod(limited, n.c, n.namespace, p.Metadata.Name)
+				never = never || err == nil && d.hopeless()
 			}
 		}
 		if err != nil && limited.Err() == nil && !apierrors.IsServerTimeout(err) {
 			return fmt.Errorf("look at the pods: %w", err)
 		}
-		if len(n.pods) < len(testPods) {
+		if len(n.pods) < len(testPods) && !never {
 			select {
 			case <-changes:
 			case <-limited.Done():
@@ -236,7 +251,7 @@ func (n *netTest) awaitPods(ctx context.Context) error {
 	}
 	for _, name := range testPods {
 		if n.pods[name] == nil && ctx.Err() == nil {
-			n.add(n.whyNot(ctx, name), began)
+			n.add(n.whyNot(ctx, name, limited.Err() != nil), began)
 		}
 	}
 	var service struct {
@@ -249,10 +264,24 @@ func (n *netTest) awaitPods(ctx context.Context) error {
 	return cmp.Or(ctx.Err(), err)
 }
 
-// whyNot explains as `describe pod` does.
-func (n *netTest) whyNot(ctx context.Context, name string) NetCheck {
+// hopeless reports whether the pod will not run, however long one waits. A VM that was too slow may be faster the next time.
+func (d *Description) hopeless() bool {
+	final := []string{corev1.PodReasonUnschedulable, "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CrashLoopBackOff"}
+	return slices.ContainsFunc(d.Problems, func(p Problem) bool { return slices.Contains(final, p.Reason) }) ||
+		slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == noSandbox && !strings.Contains(e.Message, "deadline") })
+}
+
+// noSandbox is the reason of the kubelet's Event when the container runtime has no VM for a pod.
+const noSandbox = "FailedCreatePodSandBox"
+
+// whyNot explains as `describe pod` does. A pod that may still come up was not waited for, unless the time is over.
+func (n *netTest) whyNot(ctx context.Context, name string, late bool) NetCheck {
 	check := NetCheck{Name: "pod " + name, Outcome: failed, Detail: "it does not run after " + n.options.timeout.String(), Fix: "kubectl outrigger describe pod " + name + ", with --keep"}
-	if d, err := n.app.describePod(ctx, n.c, n.namespace, name); err == nil && len(d.Problems) > 0 {
+	d, err := n.app.describePod(ctx, n.c, n.namespace, name)
+	switch {
+	case err == nil && !late && !d.hopeless():
+		return NetCheck{Name: check.Name, Outcome: skipped, Detail: "not waited for, since another pod cannot run"}
+	case err == nil && len(d.Problems) > 0:
 		p := d.Problems[0]
 		check.Detail, check.Fix = p.Where+": "+prefixed(p.Reason)+p.Message, cmp.Or(p.Hint, check.Fix)
 	}

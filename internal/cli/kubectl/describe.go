@@ -173,7 +173,7 @@ func (d *Description) podProblems(p *pod, where string) {
 	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason) {
-			d.problem(where+", container "+c.Name, w.Reason, cmp.Or(w.Message, "the container does not start"), waitingHint(w.Reason))
+			d.problem(where+", container "+c.Name, w.Reason, cmp.Or(w.Message, "the container does not start"), waitingHint(w.Reason, p.Metadata.Name+" -n "+p.Metadata.Namespace, c.Name))
 		}
 	}
 }
@@ -237,12 +237,12 @@ func scheduleHint(message string) string {
 }
 
 // waitingHint returns what to do about a container that does not start.
-func waitingHint(reason string) string {
+func waitingHint(reason, pod, container string) string {
 	switch reason {
 	case "ImagePullBackOff", "ErrImagePull", "InvalidImageName":
 		return "see that the image exists, that the VM reaches the registry, and that the pod names its imagePullSecrets"
 	case "CrashLoopBackOff":
-		return "see what it said: kubectl logs --previous"
+		return "see what it said: kubectl logs " + pod + " -c " + container + " --previous"
 	}
-	return "see what the VM said: kubectl outrigger logs --console"
+	return "see what the VM said: kubectl outrigger logs --console " + pod
 }

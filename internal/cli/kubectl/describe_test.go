@@ -73,7 +73,7 @@ func TestDescribeProblems(t *testing.T) {
 			f.pod("web", o{"conditions": []any{conditionObject("PodScheduled", "False", "Unschedulable", "Insufficient kata.peerpods.io/vm")}})["spec"].(o)["nodeName"] = ""
 		}, []string{"Unschedulable", "PEERPODS_LIMIT_PER_NODE"}},
 		"no PeerPod":      {func(f *fakeAPI) { f.pod("web", o{"phase": "Pending"}) }, []string{"NoPeerPod", "ready on node node1"}},
-		"agent is silent": {func(f *fakeAPI) { f.pod("web", o{}); f.peerPod("web", o{"conditions": connecting}) }, []string{"has not answered for 30m", "logs --console"}},
+		"agent is silent": {func(f *fakeAPI) { f.pod("web", o{}); f.peerPod("web", o{"conditions": connecting}) }, []string{"has not answered for 30m", "logs --console web -n shop"}},
 		"instance is lost": {func(f *fakeAPI) {
 			f.pod("web", o{})
 			f.peerPod("web", o{"conditions": []any{conditionObject("Ready", "False", "InstanceLost", "taken back")}})

@@ -52,7 +52,7 @@ func (a *App) claimProblems(d *Description, pp *v1alpha1.PeerPod) {
 	}
 	if claims.PhaseOf(pp) == v1alpha1.PhaseConnecting && a.Now().Sub(connectingSince(pp)) > slowBoot {
 		d.problem(where, claims.ReasonConnecting, "the agent in the VM has not answered for "+a.age(connectingSince(pp)),
-			"see what the VM said: kubectl outrigger logs --console; check that the node reaches its address (security groups, routes)")
+			"see what the VM said: kubectl outrigger logs --console "+claims.PodName(pp)+" -n "+pp.Namespace+"; check that the node reaches its address (security groups, routes)")
 	}
 	if c := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionListed); c != nil && c.Status == metav1.ConditionFalse {
 		d.problem(where, c.Reason, c.Message, "")
