@@ -42,8 +42,9 @@ type object struct {
 type pod struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
-		RuntimeClassName string `json:"runtimeClassName"`
-		NodeName         string `json:"nodeName"`
+		RuntimeClassName string          `json:"runtimeClassName"`
+		NodeName         string          `json:"nodeName"`
+		InitContainers   []initContainer `json:"initContainers"`
 	} `json:"spec"`
 	Status struct {
 		Phase   string `json:"phase"`
@@ -57,6 +58,11 @@ type pod struct {
 		InitContainerStatuses []corev1.ContainerStatus `json:"initContainerStatuses"`
 		ContainerStatuses     []corev1.ContainerStatus `json:"containerStatuses"`
 	} `json:"status"`
+}
+
+type initContainer struct {
+	Name          string                        `json:"name"`
+	RestartPolicy corev1.ContainerRestartPolicy `json:"restartPolicy"`
 }
 
 // ready reports whether its containers are.

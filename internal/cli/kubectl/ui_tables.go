@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,13 +42,10 @@ func (b *board) podsView(namespace, node string) *ui.View {
 				if node != "" && p.Spec.NodeName != node || pp == nil && p.Spec.RuntimeClassName != RuntimeClass {
 					return ui.Row{}
 				}
-				status := p.Status.Phase
-				if m.DeletionTimestamp != nil {
-					status = "Terminating"
-				}
+				status, bad := p.state()
 				instance, size, phase, failure := vmCells(pp)
 				return ui.Row{
-					Key: m.Namespace + "/" + m.Name, Text: failure, Bad: status == "Failed" || failure != "",
+					Key: m.Namespace + "/" + m.Name, Text: failure, Bad: bad || failure != "",
 					Cells:    []string{m.Namespace, m.Name, status, dash(p.Spec.NodeName), instance, size, phase, b.a.age(m.CreationTimestamp.Time)},
 					Open:     b.podPage(m.Namespace, m.Name, pods, peerPods, true),
 					Describe: b.podPage(m.Namespace, m.Name, pods, peerPods, false),
@@ -56,6 +54,51 @@ func (b *board) podsView(namespace, node string) *ui.View {
 			})
 		},
 	}
+}
+
+// state returns what kubectl prints as the STATUS of a pod, and whether something is wrong.
+func (p *pod) state() (status string, bad bool) {
+	status = cmp.Or(p.Status.Reason, p.Status.Phase)
+	running := false
+	for _, c := range slices.Backward(p.Status.ContainerStatuses) {
+		status = cmp.Or(stateOf(c.State), status)
+		running = running || c.State.Running != nil
+	}
+	if running && status == "Completed" {
+		status = "Running"
+	}
+	for i, c := range p.Status.InitContainerStatuses {
+		sidecar := slices.ContainsFunc(p.Spec.InitContainers, func(own initContainer) bool {
+			return own.Name == c.Name && own.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		})
+		now := stateOf(c.State)
+		if now == "Completed" || sidecar && c.Started != nil && *c.Started {
+			continue
+		}
+		if now == "" || now == "PodInitializing" {
+			now = fmt.Sprintf("%d/%d", i, len(p.Status.InitContainerStatuses))
+		}
+		status = "Init:" + now
+		break
+	}
+	if p.Metadata.DeletionTimestamp != nil {
+		return "Terminating", false
+	}
+	bad = p.Status.Phase == "Failed" || slices.ContainsFunc([]string{"Err", "BackOff"}, func(part string) bool { return strings.Contains(status, part) })
+	return status, bad
+}
+
+// stateOf returns why a container waits or has ended, or nothing.
+func stateOf(s corev1.ContainerState) string {
+	switch w, t := s.Waiting, s.Terminated; {
+	case w != nil:
+		return w.Reason
+	case t != nil && t.Reason == "" && t.Signal != 0:
+		return fmt.Sprintf("Signal:%d", t.Signal)
+	case t != nil:
+		return cmp.Or(t.Reason, fmt.Sprintf("ExitCode:%d", t.ExitCode))
+	}
+	return ""
 }
 
 // newestClaims returns the newest PeerPod of each pod, by its UID, or by namespace/name if the UID is not known.

@@ -3,6 +3,8 @@
 package kubectl
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -427,6 +429,39 @@ func BenchmarkPods(b *testing.B) {
 	for b.Loop() {
 		if n := len(view.Rows()); n != 10_000 {
 			b.Fatal(n)
+		}
+	}
+}
+
+// TestPodState: as kubectl prints it.
+func TestPodState(t *testing.T) {
+	state := func(kind, reason string) o {
+		return o{"name": "c", "state": o{kind: o{"reason": reason, "exitCode": 3}}}
+	}
+	running := o{"name": "c", "started": true, "state": o{"running": o{}}}
+	for want, status := range map[string]o{
+		"Pending":             {"phase": "Pending"},
+		"Running":             {"phase": "Running", "containerStatuses": []any{state("terminated", "Completed"), running}},
+		"Completed":           {"phase": "Succeeded", "containerStatuses": []any{state("terminated", "Completed")}},
+		"ExitCode:3 !":        {"phase": "Failed", "containerStatuses": []any{state("terminated", "")}},
+		"CrashLoopBackOff !":  {"phase": "Running", "containerStatuses": []any{state("waiting", "CrashLoopBackOff"), running}},
+		"Init:0/2":            {"phase": "Pending", "initContainerStatuses": []any{running, state("waiting", "PodInitializing")}, "containerStatuses": []any{state("waiting", "PodInitializing")}},
+		"Init:1/2":            {"phase": "Pending", "initContainerStatuses": []any{state("terminated", "Completed"), running}},
+		"Init:ErrImagePull !": {"phase": "Pending", "initContainerStatuses": []any{state("waiting", "ErrImagePull")}},
+		"ImagePullBackOff !":  {"phase": "Running", "initContainerStatuses": []any{o{"name": "proxy", "started": true, "state": o{"running": o{}}}}, "containerStatuses": []any{state("waiting", "ImagePullBackOff")}},
+		"Evicted !":           {"phase": "Failed", "reason": "Evicted"},
+	} {
+		text, err := json.Marshal(o{"spec": o{"initContainers": []any{o{"name": "proxy", "restartPolicy": "Always"}}}, "status": status})
+		var p pod
+		if err = errors.Join(err, json.Unmarshal(text, &p)); err != nil {
+			t.Fatal(err)
+		}
+		got, bad := p.state()
+		if bad {
+			got += " !"
+		}
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }
