@@ -53,7 +53,7 @@ type Kit[C any] struct {
 	// Row is what a list says of a check.
 	Row func(C) Check
 
-	List          bool
+	List, Verbose bool
 	Run           string
 	Format, JUnit string
 	Timeout       time.Duration
@@ -65,6 +65,7 @@ func (k *Kit[C]) Bind(cmd *cobra.Command) {
 	f.BoolVar(&k.List, "list", false, "list the checks, one a line, and check nothing")
 	f.StringVar(&k.Run, "run", "", "only the checks whose names match this regular expression")
 	f.StringVarP(&k.Format, "output", "o", Text, "report on standard output: text or json")
+	f.BoolVarP(&k.Verbose, "verbose", "v", false, "each skipped check in a line of its own, and not one line for each reason")
 	f.StringVar(&k.JUnit, "junit", "", "write a JUnit report to this file too")
 	f.DurationVar(&k.Timeout, "timeout", 0, "end of the whole run; what is made until then is deleted (default: none)")
 	cmd.MarkFlagFilename("junit", "xml")

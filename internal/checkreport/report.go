@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/term"
 
@@ -26,6 +27,8 @@ const (
 type Options struct {
 	Format string // Text or JSON
 	JUnit  string // a file for a JUnit report too; empty: none
+	// Verbose shows skipped checks one by one, and not by their reasons.
+	Verbose bool
 	// Core says in JSON who played Cluster API's core; empty: nobody.
 	Core           string
 	Stdout, Stderr io.Writer
@@ -37,6 +40,9 @@ type Report struct {
 	// live says that stderr is a terminal, where the check at hand is shown.
 	live  bool
 	junit *os.File
+	// skipped are the names of checks by why they were skipped, and reasons these in their order.
+	skipped map[string][]string
+	reasons []string
 	// err is the first error of writing while checks ran.
 	err error
 }
@@ -44,7 +50,7 @@ type Report struct {
 // Open opens the file before anything runs: a report that cannot be written is
 // found out now, not in an hour.
 func Open(o Options) (*Report, error) {
-	r := &Report{Options: o}
+	r := &Report{Options: o, skipped: map[string][]string{}}
 	if f, ok := o.Stderr.(*os.File); ok {
 		r.live = term.IsTerminal(int(f.Fd()))
 	}
@@ -81,8 +87,15 @@ func (r *Report) Ended(result conformance.Result) {
 	if r.live {
 		fmt.Fprint(r.Stderr, "\r\x1b[K")
 	}
-	if r.Format != JSON {
+	switch reason := strings.Join(result.Messages, "; "); {
+	case r.Format == JSON:
+	case result.Status != conformance.Skipped || r.Verbose:
 		r.keep(conformance.WriteResult(r.Stdout, result))
+	default:
+		if r.skipped[reason] == nil {
+			r.reasons = append(r.reasons, reason)
+		}
+		r.skipped[reason] = append(r.skipped[reason], result.Name)
 	}
 }
 
@@ -98,6 +111,11 @@ func (r *Report) End(subject string, results []conformance.Result) error {
 	if r.Format == JSON {
 		r.keep(program.WriteJSON(r.Stdout, r.document(subject, results)))
 	} else {
+		for _, reason := range r.reasons {
+			names := r.skipped[reason]
+			_, err := fmt.Fprintf(r.Stdout, "skipped %d: %s (%s)\n", len(names), reason, strings.Join(names, ", "))
+			r.keep(err)
+		}
 		for _, result := range results {
 			for _, what := range result.Left {
 				_, err := fmt.Fprintf(r.Stdout, "left behind by %s: %s\n", result.Name, what)

@@ -126,7 +126,7 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 		ctx, cancel = context.WithTimeout(ctx, a.Timeout)
 		defer cancel()
 	}
-	report, err := checkreport.Open(checkreport.Options{Format: a.Format, JUnit: a.JUnit, Stdout: stdout, Stderr: a.stderr})
+	report, err := checkreport.Open(checkreport.Options{Format: a.Format, JUnit: a.JUnit, Verbose: a.Verbose, Stdout: stdout, Stderr: a.stderr})
 	if err != nil {
 		return err
 	}

@@ -205,6 +205,8 @@ func TestNoAccess(t *testing.T) {
 		"1 checks: 1 passed, 0 failed, 0 skipped": {"--no-access", "mini-user=gone"},
 		"1 checks: 0 passed, 1 failed, 0 skipped": {"--no-access", "MINI_BROKEN=1"}, // it is let in
 		"1 checks: 0 passed, 0 failed, 1 skipped": nil,
+		"skipped 1: ":                nil,
+		"skipped delete-no-access (": {"-v"},
 	} {
 		if _, out, stderr := check(t, nil, append(slices.Clone(args), more...)...); !strings.Contains(out, want) {
 			t.Errorf("%v: want %q in\n%s%s", more, want, out, stderr)

@@ -136,7 +136,7 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return program.UsageError(err)
 	}
-	report, err := checkreport.Open(checkreport.Options{Format: a.Format, JUnit: a.JUnit, Core: a.core, Stdout: stdout, Stderr: a.stderr})
+	report, err := checkreport.Open(checkreport.Options{Format: a.Format, JUnit: a.JUnit, Verbose: a.Verbose, Core: a.core, Stdout: stdout, Stderr: a.stderr})
 	if err != nil {
 		return err
 	}
