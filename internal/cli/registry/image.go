@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
@@ -152,9 +155,34 @@ func (i *Image) ask(ctx context.Context, platform v1.Platform) error {
 		i.image, err = descriptor.Image()
 	}
 	if err != nil {
-		return fmt.Errorf("asking its registry: %w", err)
+		return i.advise(err)
 	}
 	return i.load(platform)
+}
+
+// advise says what to do about an error of the image's registry.
+func (i *Image) advise(err error) error {
+	host := i.ref.Context().RegistryStr()
+	var refused *transport.Error
+	var unreached *net.OpError
+	switch {
+	case errors.As(err, &refused) && refused.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("registry %s has no such image or tag; check both: %w", host, err)
+	case errors.As(err, &refused) && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden):
+		return fmt.Errorf("registry %s gives it to nobody without the right credentials, or has no such image: check its name, and log in with `docker login %s`: %w", host, host, err)
+	case errors.As(err, &unreached):
+		return fmt.Errorf("registry %s cannot be reached from this host: check its name, the network and HTTPS_PROXY; oci:DIR and docker-archive:FILE need no registry: %w", host, err)
+	}
+	return fmt.Errorf("asking its registry: %w", err)
+}
+
+// Loopback reports whether its registry is on this host's loopback interface, where a guest would find itself.
+func (i *Image) Loopback() bool {
+	host := i.ref.Context().RegistryStr()
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // Pinned returns the reference by digest for a guest that asks the registry; empty if that wants credentials, which a
