@@ -77,32 +77,26 @@ func dialAgent(ctx context.Context, path string, timeout time.Duration) (net.Con
 }
 
 // ask makes one call of the pod's agent under a deadline, which also travels to the
-// agent. Its error has the call's name, and why the connection broke if it did.
+// agent. Its error says why the connection broke if it did; what was asked for is the caller's to say. step is kept as
+// one of the pod's start, if it is not empty.
 func ask[Req, Resp any](
-	ctx context.Context, p *Pod, name string, limit time.Duration, call func(context.Context, *Req) (*Resp, error), req *Req,
+	ctx context.Context, p *Pod, step string, limit time.Duration, call func(context.Context, *Req) (*Resp, error), req *Req,
 ) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
 	resp, err := call(ctx, req)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, p.lost(err))
+		return nil, p.lost(err)
 	}
-	p.noteCall(name, began)
+	p.noteCall(step, began)
 	return resp, nil
-}
-
-// startCalls are the calls that a start waits for, with the name of their step.
-var startCalls = map[string]string{
-	"CreateSandbox": "call-create-sandbox", "CreateContainer": "call-create-container", "StartContainer": "call-start-container",
 }
 
 // maxCalls bounds what is kept of calls: the first ones are a start's.
 const maxCalls = 32
 
-// noteCall keeps a call if it is one of a start.
-func (p *Pod) noteCall(name string, began time.Time) {
-	step := startCalls[name]
+func (p *Pod) noteCall(step string, began time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if step != "" && len(p.calls) < maxCalls {
@@ -119,11 +113,14 @@ func (p *Pod) Calls() []timeline.Step {
 
 // CheckHealth asks the agent once.
 func (p *Pod) CheckHealth(ctx context.Context) error {
-	resp, err := ask(ctx, p, "health check", HealthTimeout, p.health.Check, &agent.CheckRequest{})
+	resp, err := ask(ctx, p, "", HealthTimeout, p.health.Check, &agent.CheckRequest{})
 	if err == nil && resp.Status != agent.HealthCheckResponse_SERVING {
-		err = fmt.Errorf("health check: the agent answers %v", resp.Status)
+		err = fmt.Errorf("the agent answers %v", resp.Status)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("health check: %w", err)
+	}
+	return nil
 }
 
 func (p *Pod) watchHealth(ctx context.Context) {

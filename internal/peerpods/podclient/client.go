@@ -70,29 +70,20 @@ func (c *Client) CreateVM(ctx context.Context, req *hypervisor.CreateVMRequest) 
 	if err == nil && resp.AgentSocketPath == "" {
 		err = errors.New("the hypervisor service returned no agent socket")
 	}
-	if err != nil {
-		return "", fmt.Errorf("CreateVM: %w", err)
-	}
-	return resp.AgentSocketPath, nil
+	return resp.GetAgentSocketPath(), err
 }
 
 // StartVM boots the sandbox's VM and returns when its agent can be dialled.
 // The deadline of ctx travels with the call.
 func (c *Client) StartVM(ctx context.Context, id string) error {
 	_, err := call(ctx, c, hypervisor.NewHypervisorClient, hypervisor.HypervisorService.StartVM, &hypervisor.StartVMRequest{Id: id})
-	if err != nil {
-		return fmt.Errorf("StartVM: %w", err)
-	}
-	return nil
+	return err
 }
 
 // StopVM removes the sandbox and its VM.
 func (c *Client) StopVM(ctx context.Context, id string) error {
 	_, err := call(ctx, c, hypervisor.NewHypervisorClient, hypervisor.HypervisorService.StopVM, &hypervisor.StopVMRequest{Id: id})
-	if err != nil {
-		return fmt.Errorf("StopVM: %w", err)
-	}
-	return nil
+	return err
 }
 
 // Info asks cloud-api-adaptor about itself; other hypervisor services answer

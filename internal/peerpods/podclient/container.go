@@ -131,7 +131,7 @@ func (p *Pod) CreateFrom(ctx context.Context, req *agent.CreateContainerRequest,
 }
 
 func (c *Container) create(ctx context.Context, req *agent.CreateContainerRequest, timeout time.Duration) error {
-	if _, err := ask(ctx, c.pod, "CreateContainer", timeout, c.pod.agent.CreateContainer, req); err != nil {
+	if _, err := ask(ctx, c.pod, "call-create-container", timeout, c.pod.agent.CreateContainer, req); err != nil {
 		return err
 	}
 	c.pod.mu.Lock()
@@ -176,7 +176,7 @@ func (c *Container) event(e Event) {
 // Start starts the container's first process.
 func (c *Container) Start(ctx context.Context) error {
 	req := &agent.StartContainerRequest{ContainerId: c.containerID}
-	if _, err := ask(ctx, c.pod, "StartContainer", CallTimeout, c.pod.agent.StartContainer, req); err != nil {
+	if _, err := ask(ctx, c.pod, "call-start-container", CallTimeout, c.pod.agent.StartContainer, req); err != nil {
 		return err
 	}
 	c.pod.oomOnce.Do(func() { go c.pod.watchOOM() })
@@ -200,7 +200,7 @@ func (c *Container) OOMKilled() bool {
 
 // Stats asks for resource usage.
 func (c *Container) Stats(ctx context.Context) (*agent.StatsContainerResponse, error) {
-	return ask(ctx, c.pod, "StatsContainer", CallTimeout, c.pod.agent.StatsContainer, &agent.StatsContainerRequest{ContainerId: c.containerID})
+	return ask(ctx, c.pod, "", CallTimeout, c.pod.agent.StatsContainer, &agent.StatsContainerRequest{ContainerId: c.containerID})
 }
 
 // UpdateResources sets the limits. Of the resources only memory and CPU count
@@ -210,18 +210,18 @@ func (c *Container) UpdateResources(ctx context.Context, res *agent.LinuxResourc
 	// all devices, none does.
 	res.Devices = []*agent.LinuxDeviceCgroup{{Access: "rwm"}}
 	req := &agent.UpdateContainerRequest{ContainerId: c.containerID, Resources: res}
-	_, err := ask(ctx, c.pod, "UpdateContainer", CallTimeout, c.pod.agent.UpdateContainer, req)
+	_, err := ask(ctx, c.pod, "", CallTimeout, c.pod.agent.UpdateContainer, req)
 	return err
 }
 
 // Pause freezes the container's processes.
 func (c *Container) Pause(ctx context.Context) error {
-	_, err := ask(ctx, c.pod, "PauseContainer", CallTimeout, c.pod.agent.PauseContainer, &agent.PauseContainerRequest{ContainerId: c.containerID})
+	_, err := ask(ctx, c.pod, "", CallTimeout, c.pod.agent.PauseContainer, &agent.PauseContainerRequest{ContainerId: c.containerID})
 	return err
 }
 
 // Resume undoes Pause.
 func (c *Container) Resume(ctx context.Context) error {
-	_, err := ask(ctx, c.pod, "ResumeContainer", CallTimeout, c.pod.agent.ResumeContainer, &agent.ResumeContainerRequest{ContainerId: c.containerID})
+	_, err := ask(ctx, c.pod, "", CallTimeout, c.pod.agent.ResumeContainer, &agent.ResumeContainerRequest{ContainerId: c.containerID})
 	return err
 }

@@ -126,7 +126,7 @@ func (p *Pod) CopyData(ctx context.Context, guest string, perm uint32, data []by
 // the last 4096 bytes of it at most. Agents other than ours cannot; known is
 // false then.
 func (p *Pod) ReadCopied(ctx context.Context, path string) (data []byte, known bool, err error) {
-	resp, err := ask(ctx, p, "ReadCopied", CallTimeout, p.guest.ReadCopied, &guest.ReadCopiedRequest{Path: path})
+	resp, err := ask(ctx, p, "", CallTimeout, p.guest.ReadCopied, &guest.ReadCopiedRequest{Path: path})
 	if status.Code(err) == codes.Unimplemented {
 		return nil, false, nil
 	}
@@ -135,6 +135,6 @@ func (p *Pod) ReadCopied(ctx context.Context, path string) (data []byte, known b
 }
 
 func (p *Pod) copyCall(ctx context.Context, req *agent.CopyFileRequest) error {
-	_, err := ask(ctx, p, "CopyFile", CallTimeout, p.agent.CopyFile, req)
+	_, err := ask(ctx, p, "", CallTimeout, p.agent.CopyFile, req)
 	return err
 }

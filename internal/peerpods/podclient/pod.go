@@ -260,15 +260,15 @@ func (p *Pod) StartVM(ctx context.Context) error {
 // the guest's details, as the shim does.
 func (p *Pod) CreateSandbox(ctx context.Context) error {
 	if p.spec.Policy != "" {
-		if _, err := ask(ctx, p, "SetPolicy", SandboxTimeout, p.agent.SetPolicy, &agent.SetPolicyRequest{Policy: p.spec.Policy}); err != nil {
+		if _, err := ask(ctx, p, "", SandboxTimeout, p.agent.SetPolicy, &agent.SetPolicyRequest{Policy: p.spec.Policy}); err != nil {
 			return err
 		}
 	}
-	if _, err := ask(ctx, p, "CreateSandbox", SandboxTimeout, p.agent.CreateSandbox, p.spec.sandboxRequest()); err != nil {
+	if _, err := ask(ctx, p, "call-create-sandbox", SandboxTimeout, p.agent.CreateSandbox, p.spec.sandboxRequest()); err != nil {
 		return err
 	}
 	details := &agent.GuestDetailsRequest{MemBlockSize: true, MemHotplugProbe: true}
-	_, err := ask(ctx, p, "GetGuestDetails", CallTimeout, p.agent.GetGuestDetails, details)
+	_, err := ask(ctx, p, "", CallTimeout, p.agent.GetGuestDetails, details)
 	return err
 }
 
@@ -314,10 +314,10 @@ func (c *Container) Remove(ctx context.Context) error {
 		return fmt.Errorf("removing container %s: %w", c.containerID, err)
 	}
 	req := &agent.RemoveContainerRequest{ContainerId: c.containerID}
-	if _, err := ask(ctx, c.pod, "RemoveContainer", CallTimeout, c.pod.agent.RemoveContainer, req); err != nil {
+	if _, err := ask(ctx, c.pod, "", CallTimeout, c.pod.agent.RemoveContainer, req); err != nil {
 		return err
 	}
-	_, err := ask(ctx, c.pod, "RemoveStaleVirtiofsShareMounts", CallTimeout,
+	_, err := ask(ctx, c.pod, "", CallTimeout,
 		c.pod.agent.RemoveStaleVirtiofsShareMounts, &agent.RemoveStaleVirtiofsShareMountsRequest{})
 	return err
 }
@@ -327,7 +327,7 @@ func (c *Container) killAndWait(ctx context.Context) error {
 		return err
 	}
 	req := &agent.WaitProcessRequest{ContainerId: c.containerID, ExecId: c.execID}
-	_, err := ask(ctx, c.pod, "WaitProcess", CallTimeout, c.pod.agent.WaitProcess, req)
+	_, err := ask(ctx, c.pod, "", CallTimeout, c.pod.agent.WaitProcess, req)
 	return err
 }
 
@@ -366,6 +366,6 @@ func (p *Pod) stopGuest(ctx context.Context) error {
 	if p.pause != nil {
 		errs = append(errs, p.pause.Signal(ctx, syscall.SIGKILL), p.pause.Remove(ctx))
 	}
-	_, err := ask(ctx, p, "DestroySandbox", CallTimeout, p.agent.DestroySandbox, &agent.DestroySandboxRequest{})
+	_, err := ask(ctx, p, "", CallTimeout, p.agent.DestroySandbox, &agent.DestroySandboxRequest{})
 	return errors.Join(append(errs, err)...)
 }

@@ -144,10 +144,10 @@ func (p *Process) WriteStdin(ctx context.Context, data []byte) error {
 			ContainerId: p.containerID, ExecId: p.execID, Data: data,
 		})
 		if err != nil {
-			return fmt.Errorf("WriteStdin: %w", p.pod.lost(err))
+			return p.pod.lost(err)
 		}
 		if resp.Len == 0 || int(resp.Len) > len(data) {
-			return fmt.Errorf("WriteStdin: the agent took %d of %d bytes", resp.Len, len(data))
+			return fmt.Errorf("standard input: the agent took %d of %d bytes", resp.Len, len(data))
 		}
 		data = data[resp.Len:]
 	}
@@ -158,7 +158,7 @@ func (p *Process) WriteStdin(ctx context.Context, data []byte) error {
 func (p *Process) CloseStdin(ctx context.Context) (err error) {
 	p.stdinOnce.Do(func() {
 		req := &agent.CloseStdinRequest{ContainerId: p.containerID, ExecId: p.execID}
-		_, err = ask(ctx, p.pod, "CloseStdin", CallTimeout, p.pod.agent.CloseStdin, req)
+		_, err = ask(ctx, p.pod, "", CallTimeout, p.pod.agent.CloseStdin, req)
 	})
 	return err
 }
@@ -166,7 +166,7 @@ func (p *Process) CloseStdin(ctx context.Context) (err error) {
 // Resize sets the size of the terminal in characters.
 func (p *Process) Resize(ctx context.Context, rows, columns uint32) error {
 	req := &agent.TtyWinResizeRequest{ContainerId: p.containerID, ExecId: p.execID, Row: rows, Column: columns}
-	_, err := ask(ctx, p.pod, "TtyWinResize", CallTimeout, p.pod.agent.TtyWinResize, req)
+	_, err := ask(ctx, p.pod, "", CallTimeout, p.pod.agent.TtyWinResize, req)
 	return err
 }
 
@@ -177,7 +177,7 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 
 func (p *Pod) signal(ctx context.Context, containerID, execID string, sig syscall.Signal) error {
 	req := &agent.SignalProcessRequest{ContainerId: containerID, ExecId: execID, Signal: uint32(sig)}
-	_, err := ask(ctx, p, "SignalProcess", CallTimeout, p.agent.SignalProcess, req)
+	_, err := ask(ctx, p, "", CallTimeout, p.agent.SignalProcess, req)
 	return err
 }
 
@@ -197,7 +197,7 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 func (p *Process) Ended(ctx context.Context) (int, error) {
 	resp, err := p.pod.agent.WaitProcess(ctx, &agent.WaitProcessRequest{ContainerId: p.containerID, ExecId: p.execID})
 	if err != nil {
-		return 0, fmt.Errorf("WaitProcess: %w", p.pod.lost(err))
+		return 0, p.pod.lost(err)
 	}
 	return int(resp.Status), nil
 }
@@ -230,7 +230,7 @@ func (c *Container) Exec(ctx context.Context, spec ExecSpec) (*Process, error) {
 // ExecProcess is like Exec but takes the process of the agent protocol.
 func (c *Container) ExecProcess(ctx context.Context, id string, proc *agent.Process) (*Process, error) {
 	req := &agent.ExecProcessRequest{ContainerId: c.containerID, ExecId: id, Process: proc}
-	if _, err := ask(ctx, c.pod, "ExecProcess", CallTimeout, c.pod.agent.ExecProcess, req); err != nil {
+	if _, err := ask(ctx, c.pod, "", CallTimeout, c.pod.agent.ExecProcess, req); err != nil {
 		return nil, err
 	}
 	return newProcess(c.pod, c.containerID, id, proc.Terminal), nil
