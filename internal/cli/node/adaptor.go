@@ -3,7 +3,6 @@
 package node
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -122,7 +121,7 @@ func (n *Node) awaitAdaptor(ctx context.Context, cmd *exec.Cmd, ended <-chan err
 	for !Served(n.Socket()) {
 		select {
 		case err := <-ended:
-			return fmt.Errorf("cloud-api-adaptor %s ended at its start (%w):\n%s", n.Provider, cmp.Or(err, errors.New("exit 0")), n.logTail(logStart))
+			return fmt.Errorf("cloud-api-adaptor %s ended at its start: %s", n.Provider, cmp.Or(n.said(logStart), fmt.Sprint(cmp.Or(err, errors.New("exit 0")))))
 		case <-ctx.Done():
 			cmd.Process.Signal(syscall.SIGTERM)
 			<-ended
@@ -130,21 +129,25 @@ func (n *Node) awaitAdaptor(ctx context.Context, cmd *exec.Cmd, ended <-chan err
 		case <-deadline:
 			cmd.Process.Signal(syscall.SIGTERM)
 			<-ended
-			return fmt.Errorf("cloud-api-adaptor did not serve %s within %s:\n%s", n.Socket(), adaptorStart, n.logTail(logStart))
+			return fmt.Errorf("cloud-api-adaptor did not serve %s within %s: %s", n.Socket(), adaptorStart, n.said(logStart))
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 	return nil
 }
 
-// logTail returns the last lines of the log after the offset start, for an error.
-func (n *Node) logTail(start int64) string {
+// said returns why the adaptor ended, from the log after the offset start; else the last lines that it wrote.
+func (n *Node) said(start int64) string {
 	data, err := os.ReadFile(n.logPath())
 	if err != nil || int64(len(data)) < start {
 		return ""
 	}
-	lines := bytes.Split(bytes.TrimSpace(data[start:]), []byte("\n"))
-	return string(bytes.Join(lines[max(0, len(lines)-10):], []byte("\n")))
+	text := strings.TrimSpace(string(data[start:]))
+	if _, reason, found := strings.Cut("\n"+text, "\ncloud-api-adaptor: "); found {
+		return reason
+	}
+	lines := strings.Split(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
 // NoteRelay records the process of the relay, so that it can be stopped even if it does

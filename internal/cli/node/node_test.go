@@ -68,10 +68,10 @@ func fakeAdaptor(t *testing.T, body string) string {
 }
 
 func TestAdaptorThatFailsAtItsStart(t *testing.T) {
-	n := &Node{Root: t.TempDir(), Provider: "qemu", AdaptorPath: fakeAdaptor(t, "echo 'provider qemu: no kernel'; exit 2\n")}
+	n := &Node{Root: t.TempDir(), Provider: "qemu", AdaptorPath: fakeAdaptor(t, "echo time=now level=INFO; echo 'cloud-api-adaptor: provider qemu: no kernel'; exit 2\n")}
 	err := n.EnsureAdaptor(testContext(t))
-	if err == nil || !strings.Contains(err.Error(), "no kernel") || !strings.Contains(err.Error(), "exit status 2") {
-		t.Errorf("error %v lacks what the adaptor said", err)
+	if err == nil || err.Error() != "cloud-api-adaptor qemu ended at its start: provider qemu: no kernel" {
+		t.Errorf("error %v", err)
 	}
 }
 
