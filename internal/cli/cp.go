@@ -160,7 +160,10 @@ func writeTar(out io.Writer, source, name string) error {
 		}
 		return writeEntry(w, root, file, path.Join(name, rel))
 	})
-	return errors.Join(err, w.Close())
+	if err != nil {
+		return err // Close would say it again
+	}
+	return w.Close()
 }
 
 func writeEntry(w *tar.Writer, root *os.Root, file, name string) error {

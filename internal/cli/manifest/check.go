@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // check looks at values, and that what the pod refers to is there.
@@ -23,6 +24,11 @@ func (p *Pod) check() error {
 	}
 	if policy := p.Spec.DNSPolicy; !slices.Contains([]corev1.DNSPolicy{"", corev1.DNSClusterFirst, corev1.DNSDefault}, policy) {
 		errs = append(errs, fmt.Errorf("spec.dnsPolicy: %q has no effect here; remove it", policy))
+	}
+	for field, name := range map[string]string{"metadata.name": p.Name, "spec.hostname": p.Spec.Hostname} {
+		if name != "" && len(validation.IsDNS1123Label(name)) > 0 {
+			errs = append(errs, fmt.Errorf("%s: %q: want at most 63 of a-z, 0-9 and -, with a letter or digit at both ends", field, name))
+		}
 	}
 	names := map[string]bool{}
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {

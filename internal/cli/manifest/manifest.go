@@ -125,6 +125,9 @@ func (p *Pod) add(document []byte) error {
 		}
 		p.Secrets[s.Name] = merged(s.Data, s.StringData)
 	default:
+		if any["apiVersion"] == nil || any["kind"] == nil {
+			return errors.New("a document has no apiVersion or no kind: want v1 and Pod, ConfigMap or Secret")
+		}
 		return fmt.Errorf("kind %s: want v1 Pod, ConfigMap or Secret; others need a cluster", kind)
 	}
 	return nil
