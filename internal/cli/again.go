@@ -17,8 +17,8 @@ import (
 )
 
 func (a *App) startCommand() *cobra.Command {
-	return a.eachPod("start", "Run pods again that have ended", `Run pods again that have ended and were kept by run --detach --rm=false, as they were
-asked for then: in a new VM, with the files of the image. Their logs go on.`,
+	return a.eachPod("start", "Run pods again that have ended", `Run detached pods again that have ended, as they were asked for then: in a new VM, with the
+files of the image. Their logs go on.`,
 		func(ctx context.Context, name string) (any, error) {
 			_, p, err := a.find(name)
 			if err != nil {

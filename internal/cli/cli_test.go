@@ -368,10 +368,27 @@ func TestDetachedPod(t *testing.T) {
 	}
 }
 
-func TestDetachedPodLeavesNothingByDefault(t *testing.T) {
+// TestDetachedPodIsKept, as with docker: with --rm, and after a start that failed, nothing is.
+func TestDetachedPodIsKept(t *testing.T) {
 	s := newStand(t)
-	s.detached("p1", "exit 0")
-	eventually(t, "the pod is gone", func() bool {
+	s.detached("p1", "echo there; exit 3")
+	if code, stdout, _ := s.run("wait", "p1"); code != 0 || stdout != "3\n" {
+		t.Errorf("wait: %d, %q", code, stdout)
+	}
+	for range 2 {
+		if code, stdout, stderr := s.run("logs", "p1"); code != 0 || stdout != "there\n" {
+			t.Errorf("logs: %d, %q, %s", code, stdout, stderr)
+		}
+		s.node.StartErr = errors.New("no capacity left")
+		if code, _, stderr := s.run("start", "p1"); code != 125 || !strings.Contains(stderr, "no capacity left") {
+			t.Errorf("start: %d, %s", code, stderr)
+		}
+	}
+	s.run("rm", "p1")
+	s.run(s.sh("true", "--detach", "--network", "none")...)
+	s.node.StartErr = nil
+	s.detached("p2", "exit 0", "--rm")
+	eventually(t, "the pods are gone", func() bool {
 		_, err := os.Stat(s.root)
 		return errors.Is(err, os.ErrNotExist)
 	})
@@ -530,9 +547,12 @@ func TestProgressIsToldLineByLine(t *testing.T) {
 
 func TestConsole(t *testing.T) {
 	s := newStand(t)
-	s.node.ConsoleText = "\x1b]0;title\x07[0.0] \x1b[31mLinux\r\n"
+	s.node.ConsoleText = "BIOS\n\x1b]0;title\x07[0.0] \x1b[31mLinux\r\n"
 	s.detached("p1", "sleep 1000")
-	if code, stdout, stderr := s.run("console", "p1"); code != 0 || stdout != "[0.0] Linux\n" {
+	if code, stdout, stderr := s.run("console", "--tail", "1", "p1"); code != 0 || stdout != "[0.0] Linux\n" {
+		t.Errorf("console of one line: %d, %q, %s", code, stdout, stderr)
+	}
+	if code, stdout, stderr := s.run("console", "p1"); code != 0 || stdout != "BIOS\n[0.0] Linux\n" {
 		t.Errorf("code %d, %q, %s", code, stdout, stderr)
 	}
 	if got := string(newSince([]byte("a\nb\n"), []byte("a\nb\nc\n"))); got != "c\n" {
@@ -549,11 +569,11 @@ func TestBadInput(t *testing.T) {
 		want string
 	}{
 		{[]string{"run"}, "needs an IMAGE"},
-		{[]string{"run", "--memory", "512", s.image}, `--memory: size "512"`},
+		{[]string{"run", "--memory", "512", s.image}, `--memory "512": want a number above 0`},
 		{[]string{"run", "--memory", "-5MiB", s.image}, "--memory"},
 		{[]string{"run", "--memory", "1KiB", s.image}, "at least 1MiB"},
-		{[]string{"run", "-m", "512KiB", s.image}, "--memory 512KiB: want at least 1MiB"},
-		{[]string{"run", "--cpus", "many", s.image}, `--cpus: CPUs "many"`},
+		{[]string{"run", "-m", "512KiB", s.image}, `--memory "512KiB": want at least 1MiB`},
+		{[]string{"run", "--cpus", "many", s.image}, `--cpus "many": want a number`},
 		{[]string{"run", "--cpus", "0", s.image}, "--cpus"},
 		{[]string{"run", "--env", "=x", s.image}, "--env"},
 		{[]string{"run", "--env-file", envFile, s.image}, "line 3"},
@@ -566,13 +586,15 @@ func TestBadInput(t *testing.T) {
 		{[]string{"run", "--dns", "example.com", s.image}, "--dns"},
 		{[]string{"run", "--network", "host", s.image}, "--network"},
 		{[]string{"run", "--name", "Bad_Name", s.image}, "--name"},
-		{[]string{"run", "--platform", "windows/amd64", s.image}, "--platform"},
+		{[]string{"run", "--platform", "windows/amd64", s.image}, "want linux/ARCH"},
 		{[]string{"run", "--platform", "linux/s390x", s.image}, "s390x"},
 		{[]string{"run", "--user", "ghost", s.image}, "ghost"},
 		{[]string{"run", "--workdir", "rel", s.image}, "--workdir"},
 		{[]string{"run", "-d", "-i", s.image}, "--detach"},
 		{[]string{"run", "-it", s.image}, "needs a terminal"},
 		{[]string{"run", "--pull-timeout", "0s", s.image}, "--pull-timeout"},
+		{[]string{"--socket", "", "run", "--cpus", "1000", s.image}, "a VM with 1000 CPUs: this host has "},
+		{[]string{"--socket", "", "run", "--memory", "900TiB", s.image}, "give less with --memory"},
 		{[]string{"run", "--no-template", "--provider", "libvirt", s.image}, "--no-template: only VMs of provider qemu"},
 		{[]string{"--socket", "/nonexistent", "run", "--adaptor-arg", "-v", s.image}, "--adaptor-arg: the adaptor at /nonexistent"},
 		{[]string{"--socket", "/nonexistent", "run", "--no-template", s.image}, "--no-template and"},
@@ -636,8 +658,8 @@ func TestErrorsHaveNoWordsOfProtocols(t *testing.T) {
 	refused := status.Error(codes.InvalidArgument, "start sandbox x: no such image")
 	late := status.FromContextError(context.DeadlineExceeded).Err()
 	for want, err := range map[string]error{
-		"VM: StartVM: start sandbox x: no such image":                            fmt.Errorf("VM: StartVM: %w", refused),
-		"StartVM: the time for it was over":                                      fmt.Errorf("StartVM: %w", late),
+		"VM: start sandbox x: no such image":                                     fmt.Errorf("VM: %w", refused),
+		"the time for it was over":                                               late,
 		"pull: start sandbox x: no such image\nand the time for it was over":     fmt.Errorf("pull: %w\nand %w", refused, late),
 		"VM: the VM was not ready within the 5s; the VM's console ends with:\n0": status.Error(codes.DeadlineExceeded, "VM: the VM was not ready within the 5s; the VM's console ends with:\n0"),
 	} {

@@ -110,7 +110,10 @@ func setFlag(f *pflag.Flag, values []string) error {
 	if len(values) != 1 {
 		return errors.New("want one value")
 	}
-	return f.Value.Set(values[0])
+	if err := f.Value.Set(values[0]); err != nil {
+		return fmt.Errorf("%q: %w", values[0], err)
+	}
+	return nil
 }
 
 // blame says where flags are set that an error names and that are not on the command line.

@@ -43,7 +43,7 @@ func TestPrecedenceOfSettings(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"root": "/flag flag", "provider": "aws environment, CLOUD_PROVIDER", "memory": "1GiB " + path + ":4", "dns": "192.0.2.1 192.0.2.2 " + path + ":6",
-		"stop-timeout": "3s " + path + ":9", "adaptor-arg": "-password -token … -v " + path + ":8", "network": "default default", "platform": "- default",
+		"stop-timeout": "3 " + path + ":9", "adaptor-arg": "-password -token … -v " + path + ":8", "network": "default default", "platform": "- default",
 	} {
 		if got := row(out.String(), key); got != want {
 			t.Errorf("%s: %q, want %q", key, got, want)
@@ -90,7 +90,7 @@ func TestSettingsReachPods(t *testing.T) {
 	if err := os.WriteFile(path, []byte("\nmemory: much\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := s.run(s.sh("true")...); code != 125 || !strings.Contains(stderr, "--memory is set in "+path+":2") {
+	if code, _, stderr := s.run(s.sh("true")...); code != 125 || !strings.Contains(stderr, path+`:2: memory: "much": want a number`) {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 }

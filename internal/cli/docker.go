@@ -75,6 +75,10 @@ var otherCommand = map[string]string{
 
 // wrongFlag explains a flag that is not there: why, or which one is meant.
 func wrongFlag(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		return fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
+	}
 	var missing *pflag.NotExistError
 	if !errors.As(err, &missing) {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 // forget ends the life of a pod whose VM is gone: its record is finished if it
-// is to be kept, else removed, and with the last pod goes the adaptor.
+// is to be kept and the pod has run, else removed, and with the last pod goes the adaptor.
 func (a *App) forget(ctx context.Context, n *node.Node, p *record.Pod, finish func(*record.Pod)) error {
 	unlock, err := n.Lock(ctx)
 	if err != nil {
@@ -27,7 +27,7 @@ func (a *App) forget(ctx context.Context, n *node.Node, p *record.Pod, finish fu
 		finish(p)
 		err = n.Pods().End(p.ID, p.ExitCode)
 	}
-	if p.Keep && finish != nil {
+	if p.Keep && !p.Started.IsZero() && finish != nil {
 		err = errors.Join(err, n.Pods().Save(p))
 	} else {
 		err = errors.Join(err, n.Pods().Delete(p.ID))
@@ -101,7 +101,7 @@ func (a *App) sweep(ctx context.Context, n *node.Node) {
 			continue
 		}
 		if err := a.removeDead(ctx, n, p); err != nil {
-			fmt.Fprintf(a.Stderr, "outrigger: pod %s was left by a process that died and cannot be removed: %v\n", p.Name, err)
+			fmt.Fprintf(a.Stderr, "outrigger: pod %s was left by a process that died and cannot be removed: %s\n", p.Name, withoutProtocol(err.Error()))
 		}
 	}
 }

@@ -93,15 +93,20 @@ func (a *App) consoleCommand() *cobra.Command {
 		Use: "console [flags] POD", Short: "Show the serial console of a pod's VM",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.podNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			size, err := parseSize(tail)
-			if err != nil || size > maxConsole {
-				return fmt.Errorf("--tail %q: want a size of at most 1MiB", tail)
+			lines, err := strconv.Atoi(tail)
+			size := int64(maxConsole)
+			if err != nil {
+				lines = maxConsole
+				size, err = parseSize(tail)
 			}
-			return a.console(cmd.Context(), args[0], size, follow)
+			if err != nil || size > maxConsole || lines < 1 {
+				return fmt.Errorf("--tail %q: want a number of lines, or a size of at most 1MiB with its unit", tail)
+			}
+			return a.console(cmd.Context(), args[0], lines, size, follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the VM ends")
-	cmd.Flags().StringVar(&tail, "tail", "64KiB", "how much from the end")
+	cmd.Flags().StringVar(&tail, "tail", "64KiB", "how much from the end: a number of lines, or a size with its unit")
 	return cmd
 }
 
@@ -111,19 +116,20 @@ const maxConsole = 1 << 20
 // consoleInterval is the pause between two looks at a followed console.
 const consoleInterval = 250 * time.Millisecond
 
-func (a *App) console(ctx context.Context, name string, tail int64, follow bool) error {
+func (a *App) console(ctx context.Context, name string, lines int, size int64, follow bool) error {
 	client, id, err := a.findSandbox(ctx, name)
 	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
-	seen, err := client.Console(ctx, id, tail)
+	seen, err := client.Console(ctx, id, size)
 	if err != nil {
 		return fmt.Errorf("console of pod %s: %w", name, err)
 	}
 	out := redact.Console(a.Stdout)
-	out.Write(seen)
+	all := bytes.SplitAfter(seen, []byte("\n"))
+	out.Write(bytes.Join(all[max(0, len(all)-1-lines):], nil)) // after the last line's end there is an empty one
 	for follow {
 		select {
 		case <-ctx.Done():

@@ -287,7 +287,7 @@ func (r *runner) takeOver(ctx context.Context) (code int, err error) {
 		}
 	}
 	if err := r.publish(r.record.Ports); err != nil {
-		fmt.Fprintln(r.streams.Stderr, "outrigger:", err) // its container runs on
+		fmt.Fprintln(r.streams.Stderr, "outrigger:", withoutProtocol(err.Error())) // its container runs on
 	}
 	r.findContainers()
 	code, err = r.watch(nil)

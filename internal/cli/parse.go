@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
@@ -30,7 +32,7 @@ func parseSize(text string) (int64, error) {
 	unit, known := units[strings.ToLower(strings.TrimSpace(text[split:]))]
 	bytes := value * float64(unit)
 	if err != nil || !known || value <= 0 || bytes < 1 || bytes > math.MaxInt64/2 {
-		return 0, fmt.Errorf("size %q: want a number above 0 with a unit, such as 512MiB or 2GiB", text)
+		return 0, errors.New("want a number above 0 with a unit, such as 512MiB or 2GiB")
 	}
 	return int64(bytes), nil
 }
@@ -43,7 +45,7 @@ func parseCPUs(text string) (int64, error) {
 	n, err := strconv.ParseFloat(text, 64)
 	milli := math.Round(n * 1000)
 	if err != nil || milli < leastMilliCPU || milli > 1024*1000 {
-		return 0, fmt.Errorf("CPUs %q: want a number from 0.01 to 1024, such as 2 or 0.5", text)
+		return 0, errors.New("want a number from 0.01 to 1024, such as 2 or 0.5")
 	}
 	return int64(milli), nil
 }
@@ -115,13 +117,10 @@ func parseMount(text string) (podclient.Mount, error) {
 	m := podclient.Mount{}
 	for field := range strings.SplitSeq(text, ",") {
 		if err := mountField(&m, field); err != nil {
-			return m, fmt.Errorf("mount %q: %w", text, err)
+			return m, err
 		}
 	}
-	if err := checkMount(&m); err != nil {
-		return m, fmt.Errorf("mount %q: %w", text, err)
-	}
-	return m, nil
+	return m, checkMount(&m)
 }
 
 func mountField(m *podclient.Mount, field string) (err error) {
@@ -184,6 +183,12 @@ func checkMount(m *podclient.Mount) error {
 	return nil
 }
 
+// parseTmpfs reads docker's --tmpfs: TARGET[:size=SIZE,ro].
+func parseTmpfs(text string) (podclient.Mount, error) {
+	target, options, _ := strings.Cut(text, ":")
+	return parseMount(strings.TrimRight("type=tmpfs,target="+target+","+options, ","))
+}
+
 // parseVolume reads docker's -v: PATH:TARGET, NAME:TARGET or TARGET, with :ro or :rw.
 func parseVolume(text string) (podclient.Mount, error) {
 	m := podclient.Mount{Type: podclient.MountVolume}
@@ -195,24 +200,18 @@ func parseVolume(text string) (podclient.Mount, error) {
 	case len(parts) == 1:
 		m.Source, m.Destination = strings.ReplaceAll(strings.Trim(parts[0], "/"), "/", "-"), parts[0]
 	case len(parts) > 2:
-		return m, fmt.Errorf("%q: want [SOURCE:]TARGET[:ro|:rw]; other options have no effect in a VM", text)
+		return m, errors.New("want [SOURCE:]TARGET[:ro|:rw]; other options have no effect in a VM")
 	default:
 		m.Source, m.Destination = parts[0], parts[1]
 	}
 	if len(parts) == 2 && strings.ContainsAny(m.Source[:min(len(m.Source), 1)], "/.~") {
 		m.Type = podclient.MountBind
 	}
-	if err := checkMount(&m); err != nil {
-		return m, fmt.Errorf("%q: %w", text, err)
-	}
-	return m, nil
+	return m, checkMount(&m)
 }
 
-// podName is what RFC 1123 allows as a label.
-var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-
 func checkName(flag, name string) error {
-	if !podName.MatchString(name) {
+	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("--%s %q: want at most 63 of a-z, 0-9 and -, with a letter or digit at both ends", flag, name)
 	}
 	return nil
@@ -228,14 +227,6 @@ func defaultName(image, id string) string {
 		base = "pod"
 	}
 	return strings.TrimRight(base[:min(len(base), 40)], "-") + "-" + id[:6]
-}
-
-func parseAnnotation(text string) (key, value string, err error) {
-	key, value, ok := strings.Cut(text, "=")
-	if !ok || key == "" || strings.ContainsAny(key, " \t\n\x00") {
-		return "", "", fmt.Errorf("annotation %q: want KEY=VALUE", text)
-	}
-	return key, value, nil
 }
 
 func parseDNS(servers []string) ([]string, error) {

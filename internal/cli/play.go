@@ -42,6 +42,7 @@ The exit code is that of the first container that failed. IMAGE is as with outri
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
+			f.rm = f.rm || !f.Detach && !cmd.Flags().Changed("rm")
 			req, err := f.ofPod(a, p)
 			if err != nil {
 				return err
@@ -50,7 +51,7 @@ The exit code is that of the first container that failed. IMAGE is as with outri
 		},
 	}
 	f.registerPod(a, cmd)
-	cmd.Flags().StringArrayVarP(&f.Publish, "publish", "p", nil, "as with run; hostPort in the manifest does the same")
+	cmd.Flags().VarP(list(&f.Publish, checked(parsePort)), "publish", "p", "as with run; hostPort in the manifest does the same")
 	return cmd
 }
 
@@ -74,20 +75,17 @@ func (f *runFlags) ofPod(a *App, p *manifest.Pod) (*runRequest, error) {
 	if grace := p.Spec.TerminationGracePeriodSeconds; grace != nil {
 		f.StopTimeout = time.Duration(max(*grace, 1)) * time.Second
 	}
-	for key, value := range p.Labels {
-		f.labels = append(f.labels, key+"="+value)
-	}
-	for key, value := range p.Annotations {
-		f.annotations = append(f.annotations, key+"="+value)
-	}
+	f.Labels, f.Annotations = p.Labels, p.Annotations
 	if err := prepare(&p.Spec); err != nil {
 		return nil, err
 	}
-	for _, c := range p.Spec.Containers {
+	for i, c := range p.Spec.Containers {
 		for _, port := range c.Ports {
 			if port.HostPort > 0 {
 				at := fmt.Sprintf("%d:%d/%s", port.HostPort, port.ContainerPort, cmp.Or(string(port.Protocol), "TCP"))
-				f.Publish = append(f.Publish, strings.TrimPrefix(port.HostIP+":"+at, ":"))
+				if err := list(&f.Publish, checked(parsePort)).Set(strings.TrimPrefix(port.HostIP+":"+at, ":")); err != nil {
+					return nil, fmt.Errorf("spec.containers[%d].ports: hostPort %d: %w", i, port.HostPort, err)
+				}
 			}
 		}
 	}
@@ -99,13 +97,13 @@ func (f *runFlags) ofPod(a *App, p *manifest.Pod) (*runRequest, error) {
 	req.Restart = restartPolicy{
 		Always: p.Spec.RestartPolicy == "" || p.Spec.RestartPolicy == corev1.RestartPolicyAlways, OnFailure: p.Spec.RestartPolicy == corev1.RestartPolicyOnFailure,
 	}
-	if f.cpus == "" {
+	if f.MilliCPU == 0 {
 		req.MilliCPU = room(p.Spec, func(l corev1.ResourceList) int64 { return l.Cpu().MilliValue() }, 1000)
 	}
-	if f.memory == "" {
+	if f.MemoryBytes == 0 {
 		req.MemoryBytes = room(p.Spec, func(l corev1.ResourceList) int64 { return l.Memory().Value() }, 256<<20)
 	}
-	return req, nil
+	return req, req.checkSize(a)
 }
 
 // prepare makes images of this host absolute, since a monitor has another working directory, and refuses limits

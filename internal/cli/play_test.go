@@ -145,11 +145,14 @@ func TestPlayRestartsWhileItGetsReady(t *testing.T) {
   - {name: a, image: IMAGE, command: [sleep, "1000"], readinessProbe: {exec: {command: [test, -e, ` + dir + `/ready]}, periodSeconds: 1}}
   - {name: b, image: IMAGE, command: [sh, -c, 'printf once; [ -e ` + dir + `/again ] && touch ` + dir + `/ready; touch ` + dir + `/again; exit 3']}
 `)
-	started := make(chan error, 1)
-	go func() { started <- s.app(nil, &buffer{}, &buffer{}).startMonitor(t.Context(), p, true) }()
+	started, said := make(chan error, 1), &buffer{}
+	go func() { started <- s.app(nil, &buffer{}, said).startMonitor(t.Context(), p, false) }()
 	eventually(t, "the pod runs", func() bool { _, out, _ := s.run("ps", "--format", "{{.State}}"); return out == "running\n" })
 	if err := <-started; err != nil {
 		t.Fatal(err)
+	}
+	if want := "waiting until container a is ready\nwaiting until container a is ready: its readinessProbe failed: test ended with 1\n"; !strings.Contains(said.String(), want) {
+		t.Errorf("it was said: %s", said)
 	}
 	if _, out, stderr := s.run("logs", "p1"); !strings.HasPrefix(out, "[b] once\n[b] once\n") {
 		t.Errorf("log %q, %s", out, stderr)
@@ -291,7 +294,8 @@ func TestPlayStopsAllContainers(t *testing.T) {
 // inBackground returns the request of play -d without the network, which a monitor would have for real.
 func (s *stand) inBackground(spec string) *runRequest {
 	s.t.Helper()
-	f := &runFlags{network: "none", logLimit: "1MiB", shmSize: "64MiB"}
+	f := &runFlags{}
+	f.NoNetwork, f.LogLimit, f.ShmBytes = true, 1<<20, 64<<20
 	f.BootTimeout, f.PullTimeout, f.Detach = time.Minute, time.Minute, true
 	a := s.app(nil, &buffer{}, &buffer{})
 	a.root, a.socket, a.provider = s.root, s.node.Socket, defaultProvider
@@ -419,7 +423,8 @@ func playRequest(t *testing.T, spec string) (*runRequest, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &runFlags{network: "none", logLimit: "1MiB", shmSize: "64MiB"}
+	f := &runFlags{}
+	f.NoNetwork, f.LogLimit, f.ShmBytes = true, 1<<20, 64<<20
 	f.BootTimeout, f.PullTimeout = 1e9, 1e9
 	return f.ofPod(a, p)
 }

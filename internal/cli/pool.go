@@ -78,13 +78,13 @@ func (a *App) newPool(f *runFlags, size int, name string) (*node.Pool, error) {
 	if size < 1 {
 		wrong = append(wrong, fmt.Errorf("--size %d: want at least 1", size))
 	}
-	if !podName.MatchString(name) || len(name) > node.MaxPoolName {
+	if checkName("", name) != nil || len(name) > node.MaxPoolName {
 		wrong = append(wrong, fmt.Errorf("name %q: want at most %d of a-z, 0-9 and -, with a letter or digit at both ends", name, node.MaxPoolName))
 	}
 	if a.socket != "" {
 		wrong = append(wrong, fmt.Errorf("--socket: the adaptor at %s runs already; a pool has one of its own", a.socket))
 	}
-	if err := errors.Join(append(wrong, f.checkAdaptor(a), f.parseLimits())...); err != nil {
+	if err := errors.Join(append(wrong, f.checkAdaptor(a), f.checkSize(a))...); err != nil {
 		return nil, err
 	}
 	pool := &node.Pool{Name: name, Provider: a.provider, AdaptorArgs: f.adaptorArgs(a), Size: size, Created: time.Now().UTC()}

@@ -27,9 +27,10 @@ func TestPoolSaysWhatIsWrong(t *testing.T) {
 		{[]string{"pool", "create"}, []string{"--size 0", "at least 1"}},
 		{[]string{"pool", "create", "--size", "-2", "A_B"}, []string{"--size -2", `"A_B"`}},
 		{[]string{"pool", "create", "--size", "1", strings.Repeat("a", 26)}, []string{"at most 25"}},
-		{[]string{"pool", "create", "--size", "1", "--memory", "1"}, []string{"--memory: size"}},
+		{[]string{"pool", "create", "--size", "1", "--memory", "1"}, []string{`--memory "1": want`}},
 		{[]string{"pool", "create", "--size", "1", "--no-template", "--provider", "docker"}, []string{"--no-template"}},
 		{[]string{"--socket", "/x", "pool", "create", "--size", "1"}, []string{"--socket", "/x"}},
+		{[]string{"pool", "create", "--size", "1", "--cpus", "1000"}, []string{"a VM with 1000 CPUs: this host has ", "--cpus"}},
 		{[]string{"pool", "rm"}, []string{"at least 1 arg"}},
 		{[]string{"pool", "rm", "nosuch"}, []string{"nosuch", "outrigger pool ls"}},
 	} {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/manifest"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -29,14 +30,14 @@ func (r *runner) probe(p *podContainer, c *podclient.Container) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() { c.Ended(ctx); cancel() }()
-	err := r.until(ctx, p, p.StartupProbe, true)
+	err := r.until(ctx, p, p.StartupProbe, true, nil)
 	if err == nil {
-		err = r.until(ctx, p, p.LivenessProbe, false)
+		err = r.until(ctx, p, p.LivenessProbe, false, nil)
 	}
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	fmt.Fprintf(p.streams.Stderr, "outrigger: container %s is unwell and is ended: %v\n", p.Name, err)
+	fmt.Fprintf(p.streams.Stderr, "outrigger: container %s is unwell and is ended: %s\n", p.Name, redact.Line(withoutProtocol(err.Error())))
 	c.Signal(ctx, stopSignal(p.now().kept))
 	poll.Sleep(ctx, r.req.StopTimeout)
 	if ctx.Err() == nil {
@@ -59,9 +60,19 @@ func (r *runner) awaitReady(ctx context.Context) error {
 			case <-trying.Done():
 			}
 		}()
+		say := func(err error) {
+			text := "waiting until container " + p.Name + " is ready"
+			if err != nil {
+				text += ": its readinessProbe failed: " + redact.Line(withoutProtocol(err.Error()))
+			}
+			if r.req.Detach { // else what it writes is shown
+				r.progress.update(text, text)
+			}
+		}
+		say(nil)
 		patient := *p.ReadinessProbe
 		patient.FailureThreshold = math.MaxInt32
-		err := r.until(trying, p, &patient, true)
+		err := r.until(trying, p, &patient, true, say)
 		cancel()
 		if err != nil && ctx.Err() == nil && p.code != 0 {
 			return exitError{p.code, fmt.Errorf("container %s ended with %d before it was ready", p.Name, p.code)}
@@ -71,8 +82,8 @@ func (r *runner) awaitReady(ctx context.Context) error {
 }
 
 // until probes until the first success, or else for ever, and returns the last error when too many have followed
-// each other. Defaults are Kubernetes'.
-func (r *runner) until(ctx context.Context, p *podContainer, probe *corev1.Probe, success bool) error {
+// each other. Each goes to failed, which may be nil. Defaults are Kubernetes'.
+func (r *runner) until(ctx context.Context, p *podContainer, probe *corev1.Probe, success bool, failed func(error)) error {
 	if probe == nil {
 		return nil
 	}
@@ -86,6 +97,9 @@ func (r *runner) until(ctx context.Context, p *podContainer, probe *corev1.Probe
 			successes++
 		} else {
 			successes = 0
+			if failed != nil && ctx.Err() == nil {
+				failed(err)
+			}
 		}
 		switch {
 		case success && successes >= max(probe.SuccessThreshold, 1):

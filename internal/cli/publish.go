@@ -16,29 +16,30 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// parsePorts reads docker's [ADDRESS:][HOSTPORT:]PORT[/tcp|/udp], with ranges.
-func parsePorts(specs []string) (ports []nat.PortMapping, err error) {
-	for _, spec := range specs {
-		some, err := nat.ParsePortSpec(spec)
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w; want [ADDRESS:][HOSTPORT:]PORT[/tcp|/udp], such as 8080:80", spec, err)
-		}
-		if proto := some[0].Port.Proto(); proto == "sctp" {
-			return nil, fmt.Errorf("%q: only TCP and UDP are passed on", spec)
-		}
-		ports = append(ports, some...)
+// parsePort reads docker's [ADDRESS:][HOSTPORT:]PORT[/tcp|/udp], with ranges.
+func parsePort(spec string) ([]nat.PortMapping, error) {
+	ports, err := nat.ParsePortSpec(spec)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w; want [ADDRESS:][HOSTPORT:]PORT[/tcp|/udp], such as 8080:80", err)
+	case ports[0].Port.Proto() == "sctp":
+		return nil, errors.New("only TCP and UDP are passed on")
 	}
 	return ports, nil
 }
 
 // wantedPorts returns those of the request, and for --publish-all those that the image exposes.
 func (r *runner) wantedPorts() []nat.PortMapping {
-	ports, _ := parsePorts(r.req.Publish) // checked with the request
+	var ports []nat.PortMapping
+	for _, spec := range r.req.Publish {
+		some, _ := parsePort(spec) // checked with the request
+		ports = append(ports, some...)
+	}
 	if r.req.PublishAll {
 		for _, exposed := range slices.Sorted(maps.Keys(r.image.Config.ExposedPorts)) {
-			more, err := parsePorts([]string{exposed})
+			more, err := parsePort(exposed)
 			if err != nil {
-				r.progress.say("the image exposes %v", err)
+				r.progress.say("the image exposes %s: %v", exposed, err)
 			}
 			ports = append(ports, more...)
 		}
@@ -48,11 +49,15 @@ func (r *runner) wantedPorts() []nat.PortMapping {
 
 // publish passes ports of this host on to the pod until the runner removes the pod.
 func (r *runner) publish(ports []nat.PortMapping) error {
+	flag := "--publish"
+	if r.req.Pod != nil {
+		flag = "hostPort or --publish"
+	}
 	r.record.Ports = nil
 	for _, m := range ports {
 		p, err := r.listen(m)
 		if err != nil {
-			return fmt.Errorf("--publish %s: %w", m.String(), err)
+			return fmt.Errorf("%s %s: %w", flag, m.String(), err)
 		}
 		r.ports = append(r.ports, p)
 		_, m.Binding.HostPort, _ = net.SplitHostPort(p.Addr().String())

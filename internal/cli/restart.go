@@ -4,7 +4,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -32,7 +31,7 @@ func parseRestart(text string) (p restartPolicy, err error) {
 		err = errors.New("unknown")
 	}
 	if err != nil || limited && (!p.OnFailure || p.Most < 1) {
-		return p, fmt.Errorf("--restart %q: want no, on-failure[:TIMES], always or unless-stopped", text)
+		return p, errors.New("want no, on-failure[:TIMES], always or unless-stopped")
 	}
 	return p, nil
 }

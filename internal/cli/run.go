@@ -9,12 +9,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/cli/registry"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
@@ -30,12 +31,8 @@ const defaultProvider = "qemu"
 // runFlags are the flags of run: those that the request has as they are, and others.
 type runFlags struct {
 	runRequest
-	quiet, rm, noTemplate           bool
-	cpus, memory, network, logLimit string
-	shmSize, restart                string
-	envFiles, mounts, annotations   []string
-	volumes, tmpfs, labels          []string
-	capAdd, capDrop                 []string
+	quiet, rm, noTemplate     bool
+	envFiles, capAdd, capDrop []string
 }
 
 func (a *App) runCommand() *cobra.Command {
@@ -44,7 +41,8 @@ func (a *App) runCommand() *cobra.Command {
 		Use:   "run [flags] IMAGE [-- COMMAND [ARG...]]",
 		Short: "Run a container in a VM of its own",
 		Long: `Run a container in a VM of its own, pass its output on, and return its exit code.
-When it ends, or this program is ended, pod and VM are removed.
+When it ends, or this program is ended, pod and VM are removed. Of a detached pod record
+and log stay until outrigger rm, unless --rm is given.
 
 IMAGE is a reference to a registry, from which the guest pulls, unless outrigger
 pull has brought it to this host; oci:DIR[:TAG], an OCI layout on this host; or
@@ -64,6 +62,7 @@ be run; 127 if it was not found; 128+n after signal n.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.rm = f.rm || !f.Detach && !cmd.Flags().Changed("rm")
 			req, err := f.request(a, args[0], args[1:])
 			if err != nil {
 				return err
@@ -85,10 +84,10 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	f.registerPod(a, cmd)
 	flags.StringArrayVarP(&f.Env, "env", "e", nil, "environment variable KEY=VALUE, or KEY to pass on this program's")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "file with one KEY=VALUE a line")
-	flags.StringArrayVar(&f.mounts, "mount", nil, "type=bind,source=PATH,target=PATH[,readonly] (copied into the VM), type=tmpfs,target=PATH[,size=SIZE], or type=volume,source=NAME,target=PATH")
-	flags.StringArrayVarP(&f.volumes, "volume", "v", nil, "PATH:TARGET[:ro], a copy of a file or folder of this host; NAME:TARGET or TARGET, an empty folder on the VM's disk")
-	flags.StringArrayVar(&f.tmpfs, "tmpfs", nil, "TARGET[:size=SIZE,ro]: memory")
-	flags.StringArrayVarP(&f.Publish, "publish", "p", nil, "[ADDRESS:][HOSTPORT:]PORT[/tcp|/udp]: pass a port of this host, or a range, on to the pod")
+	flags.Var(list(&f.Mounts, parseMount), "mount", "type=bind,source=PATH,target=PATH[,readonly] (copied into the VM), type=tmpfs,target=PATH[,size=SIZE], or type=volume,source=NAME,target=PATH")
+	flags.VarP(list(&f.Mounts, parseVolume), "volume", "v", "PATH:TARGET[:ro], a copy of a file or folder of this host; NAME:TARGET or TARGET, an empty folder on the VM's disk")
+	flags.Var(list(&f.Mounts, parseTmpfs), "tmpfs", "TARGET[:size=SIZE,ro]: memory")
+	flags.VarP(list(&f.Publish, checked(parsePort)), "publish", "p", "[ADDRESS:][HOSTPORT:]PORT[/tcp|/udp]: pass a port of this host, or a range, on to the pod")
 	flags.BoolVarP(&f.PublishAll, "publish-all", "P", false, "pass a free port of this host on to each port that the image exposes")
 	flags.Func("entrypoint", "program instead of the image's entrypoint and command; empty for none", func(program string) error {
 		if f.Entrypoint = []string{}; program != "" {
@@ -96,17 +95,18 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 		}
 		return nil
 	})
-	flags.StringArrayVarP(&f.labels, "label", "l", nil, "label KEY[=VALUE] of the pod, for ps and inspect")
+	f.Labels, f.Annotations = map[string]string{}, map[string]string{}
+	flags.VarP(each(f.label), "label", "l", "label KEY[=VALUE] of the pod, for ps and inspect")
 	flags.BoolVar(&f.ReadOnly, "read-only", false, "the container cannot write to its image's files")
 	flags.StringSliceVar(&f.capAdd, "cap-add", nil, "further capability, such as NET_ADMIN, or ALL")
 	flags.StringSliceVar(&f.capDrop, "cap-drop", nil, "capability that the container does not have, or ALL")
-	flags.StringVar(&f.restart, "restart", "no", "no, on-failure[:TIMES], always or unless-stopped: whether a detached container that ends by itself is started again, in the same VM with the image's files; not after a reboot of this host")
-	flags.StringArrayVar(&f.annotations, "annotation", nil, "annotation KEY=VALUE of the pod, such as io.katacontainers.config.hypervisor.machine_type=NAME")
+	flags.Var(parse(&f.Restart, "no", parseRestart), "restart", "no, on-failure[:TIMES], always or unless-stopped: whether a detached container that ends by itself is started again, in the same VM with the image's files; not after a reboot of this host")
+	flags.Var(each(f.annotation), "annotation", "annotation KEY=VALUE of the pod, such as io.katacontainers.config.hypervisor.machine_type=NAME")
 	flags.StringVarP(&f.User, "user", "u", "", "USER[:GROUP] by name or number (default: the image's)")
 	flags.StringVarP(&f.Workdir, "workdir", "w", "", "working directory (default: the image's)")
 	flags.StringVar(&f.Hostname, "hostname", "", "host name of the pod (default: its name)")
-	flags.Var(secondsVar(&f.StopTimeout, 10*time.Second), "stop-timeout", "how long the container may take to end after SIGTERM, such as 10 (seconds) or 1m")
-	flags.StringVar(&f.StopSignal, "stop-signal", "", "SIGNAL that outrigger stop sends first (default: the image's, else SIGTERM)")
+	flags.Var(parse(&f.StopTimeout, "10s", parseLimit), "stop-timeout", "how long the container may take to end after SIGTERM, such as 10 (seconds) or 1m")
+	flags.Var(parse(&f.StopSignal, "", checked(parseSignal)), "stop-signal", "SIGNAL that outrigger stop sends first (default: the image's, else SIGTERM)")
 }
 
 // registerPod adds the flags that a run and a manifest have alike.
@@ -116,23 +116,23 @@ func (f *runFlags) registerPod(a *App, cmd *cobra.Command) {
 	flags.BoolVarP(&f.Detach, "detach", "d", false, "run in the background, and print the pod's name when its containers run and are ready")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
 	flags.BoolVar(&f.Timeline, "timeline", false, "show on standard error where the time of the start went, once the container runs; see outrigger timeline")
-	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until outrigger rm")
+	flags.BoolVar(&f.rm, "rm", false, "remove the record of the pod, and its log, when it ends, which is the default without --detach; else they are kept until outrigger rm")
 	flags.StringArrayVar(&f.DNS, "dns", nil, "address of a DNS server (default: this host's)")
-	flags.StringVar(&f.network, "network", "default", "default: a private network with NAT; none: no network")
-	flags.StringVar((*string)(&f.Pull), "pull", "missing", "missing: an image that outrigger pull has brought to this host is taken from there, another is pulled by the guest; always: pull it to this host first, if its registry has a newer one; never: only from this host")
+	flags.Var(parse(&f.NoNetwork, "default", parseNetwork), "network", "default: a private network with NAT; none: no network")
+	flags.Var(parse(&f.Pull, "missing", parsePull), "pull", "missing: an image that outrigger pull has brought to this host is taken from there, another is pulled by the guest; always: pull it to this host first, if its registry has a newer one; never: only from this host")
 	flags.StringVar(&f.Platform, "platform", "", "platform of the image, linux/ARCH (default: this machine's)")
-	flags.DurationVar(&f.BootTimeout, "boot-timeout", podclient.StartTimeout, "longest wait for the VM")
-	flags.DurationVar(&f.PullTimeout, "pull-timeout", podclient.PullTimeout, "longest wait for the image")
-	flags.StringVar(&f.logLimit, "log-limit", "16MiB", "most disk space for the log of a detached pod; older output goes first")
-	flags.StringVar(&f.shmSize, "shm-size", "64MiB", "size of /dev/shm")
+	flags.Var(parse(&f.BootTimeout, podclient.StartTimeout.String(), parseLimit), "boot-timeout", "longest wait for the VM")
+	flags.Var(parse(&f.PullTimeout, podclient.PullTimeout.String(), parseLimit), "pull-timeout", "longest wait for the image")
+	flags.Var(parse(&f.LogLimit, "16MiB", parseSize), "log-limit", "most disk space for the log of a detached pod; older output goes first")
+	flags.Var(parse(&f.ShmBytes, "64MiB", parseSize), "shm-size", "size of /dev/shm")
 	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("pull", cobra.FixedCompletions([]string{"missing", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // registerVM adds the flags that say what a VM is, which a run and the pool for it have alike.
 func (f *runFlags) registerVM(a *App, flags *pflag.FlagSet) {
-	flags.StringVar(&f.cpus, "cpus", "", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")
-	flags.StringVarP(&f.memory, "memory", "m", "", "memory limit of the container, such as 512MiB; the VM gets 256 MiB more")
+	flags.Var(parse(&f.MilliCPU, "", parseCPUs), "cpus", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")
+	flags.VarP(parse(&f.MemoryBytes, "", parseMemory), "memory", "m", "memory limit of the container, such as 512MiB; the VM gets 256 MiB more")
 	flags.StringVar(&a.provider, "provider", defaultProvider, "cloud provider of an adaptor that is started here")
 	fromEnvironment(flags, "provider", "CLOUD_PROVIDER")
 	flags.BoolVar(&f.noTemplate, "no-template", false, "boot the VM instead of restoring it from one that was saved when it had booted (an adaptor that is started here; provider qemu)")
@@ -163,26 +163,21 @@ func (f *runFlags) request(a *App, image string, command []string) (req *runRequ
 	}
 	a.adaptor = f.adaptorArgs(a)
 	f.ID, f.Command, f.Socket, f.Provider, f.AdaptorArgs = podclient.NewID()[:idLength], command, a.socket, a.provider, a.adaptor
-	f.NoNetwork, f.Keep = f.network == "none", !f.rm
+	f.Keep = !f.rm
 	f.Name = cmp.Or(f.Name, defaultName(image, f.ID))
 	f.Hostname = cmp.Or(f.Hostname, f.Name)
-	return &f.runRequest, errors.Join(f.checkNames(), f.checkModes(), f.checkAdaptor(a), f.parseLimits(), f.parseLists())
+	var caps, dns, env error
+	f.Capabilities, caps = parseCapabilities(f.capAdd, f.capDrop)
+	f.DNS, dns = parseDNS(f.DNS)
+	f.Env, env = collectEnv(f.envFiles, f.Env)
+	return &f.runRequest, errors.Join(f.checkModes(), f.checkAdaptor(a), f.checkSize(a), caps, dns, env)
 }
 
-func (f *runFlags) checkNames() error {
-	_, platform := registry.ParsePlatform(f.Platform)
-	var workdir error
-	if f.Workdir != "" && !filepath.IsAbs(f.Workdir) {
-		workdir = fmt.Errorf("--workdir %q: want an absolute path", f.Workdir)
-	}
-	return errors.Join(checkName("name", f.Name), checkName("hostname", f.Hostname), wrapFlag("platform", platform), workdir)
-}
-
+// checkModes looks at flags that do not go together, and at names.
 func (f *runFlags) checkModes() error {
-	var errs []error
-	var restart error
-	if f.Restart, restart = parseRestart(f.restart); restart != nil {
-		errs = append(errs, restart)
+	errs := []error{checkName("name", f.Name), checkName("hostname", f.Hostname)}
+	if f.Workdir != "" && !filepath.IsAbs(f.Workdir) {
+		errs = append(errs, fmt.Errorf("--workdir %q: want an absolute path", f.Workdir))
 	}
 	if f.Restart != (restartPolicy{}) && !f.Detach {
 		errs = append(errs, errors.New("--restart goes with --detach: it is a process in the background that starts containers again"))
@@ -190,23 +185,71 @@ func (f *runFlags) checkModes() error {
 	if f.Detach && (f.Interactive || f.TTY) {
 		errs = append(errs, errors.New("--detach goes without -i and -t: nobody would be there to type"))
 	}
-	if f.network != "default" && f.network != "none" {
-		errs = append(errs, fmt.Errorf("--network %q: want default or none: a pod has a VM's kernel and shares no network with this host or another pod", f.network))
-	}
-	switch f.Pull {
-	case "", registry.Missing, registry.Always, registry.Never: // what lies on this host is read each time
-	default:
-		errs = append(errs, fmt.Errorf("--pull %q: want missing, always or never", f.Pull))
-	}
 	if f.NoNetwork && (f.PublishAll || len(f.Publish) > 0) {
 		errs = append(errs, errors.New("--publish: the pod has no network (--network none)"))
 	}
-	for name, d := range map[string]time.Duration{"pull-timeout": f.PullTimeout, "boot-timeout": f.BootTimeout, "stop-timeout": f.StopTimeout} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("--%s %s: want more than 0", name, d))
-		}
-	}
 	return errors.Join(errs...)
+}
+
+func parseNetwork(text string) (none bool, err error) {
+	if text != "default" && text != "none" {
+		err = errors.New("want default or none: a pod has a VM's kernel and shares no network with this host or another pod")
+	}
+	return text == "none", err
+}
+
+func parsePull(text string) (registry.Policy, error) {
+	switch p := registry.Policy(text); p {
+	case registry.Missing, registry.Always, registry.Never: // what lies on this host is read each time
+		return p, nil
+	}
+	return "", errors.New("want missing, always or never")
+}
+
+func parseMemory(text string) (int64, error) {
+	n, err := parseSize(text)
+	if err == nil && n < leastMemory {
+		err = fmt.Errorf("want at least %dMiB: with less its command may never run", leastMemory>>20)
+	}
+	return n, err
+}
+
+func (f *runFlags) label(text string) error {
+	key, value, _ := strings.Cut(text, "=")
+	if key == "" {
+		return errors.New("want KEY or KEY=VALUE")
+	}
+	f.Labels[key] = value
+	return nil
+}
+
+func (f *runFlags) annotation(text string) error {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok || key == "" || strings.ContainsAny(key, " \t\n\x00") {
+		return errors.New("want KEY=VALUE")
+	}
+	f.Annotations[key] = value
+	return nil
+}
+
+// checkSize refuses a VM that is larger than this machine, if it boots here.
+func (q *runRequest) checkSize(a *App) error {
+	if a.socket != "" || a.provider != defaultProvider {
+		return nil
+	}
+	var host unix.Sysinfo_t
+	if err := unix.Sysinfo(&host); err != nil {
+		return err
+	}
+	vcpus, memory := q.vmSize()
+	total := int(uint64(host.Totalram) * uint64(host.Unit) >> 20)
+	switch {
+	case vcpus > runtime.NumCPU():
+		return fmt.Errorf("a VM with %d CPUs: this host has %d; give less with --cpus, or in the manifest", vcpus, runtime.NumCPU())
+	case memory > total:
+		return fmt.Errorf("a VM with %d MiB of memory, %d of them for its kernel and the image: this host has %d; give less with --memory, or in the manifest", memory, guestMemory, total)
+	}
+	return nil
 }
 
 // checkAdaptor refuses settings of the adaptor that would have no effect.
@@ -220,74 +263,11 @@ func (f *runFlags) checkAdaptor(a *App) error {
 	return nil
 }
 
-func (f *runFlags) parseLimits() error {
-	var errs []error
-	parse := func(flag, text string, into *int64, with func(string) (int64, error)) {
-		if text == "" {
-			return
-		}
-		n, err := with(text)
-		errs = append(errs, wrapFlag(flag, err))
-		*into = n
-	}
-	parse("cpus", f.cpus, &f.MilliCPU, parseCPUs)
-	parse("memory", f.memory, &f.MemoryBytes, parseSize)
-	parse("log-limit", f.logLimit, &f.LogLimit, parseSize)
-	parse("shm-size", f.shmSize, &f.ShmBytes, parseSize)
-	if f.MemoryBytes > 0 && f.MemoryBytes < leastMemory {
-		errs = append(errs, fmt.Errorf("--memory %s: want at least %dMiB: with less its command may never run", f.memory, leastMemory>>20))
-	}
-	return errors.Join(errs...)
-}
-
-func (f *runFlags) parseLists() error {
-	var errs []error
-	for _, text := range f.mounts {
-		m, err := parseMount(text)
-		errs = append(errs, wrapFlag("mount", err))
-		f.Mounts = append(f.Mounts, m)
-	}
-	for _, text := range f.tmpfs {
-		target, options, _ := strings.Cut(text, ":")
-		m, err := parseMount(strings.TrimRight("type=tmpfs,target="+target+","+options, ","))
-		errs = append(errs, wrapFlag("tmpfs", err))
-		f.Mounts = append(f.Mounts, m)
-	}
-	for _, text := range f.volumes {
-		m, err := parseVolume(text)
-		errs = append(errs, wrapFlag("volume", err))
-		f.Mounts = append(f.Mounts, m)
-	}
-	f.Annotations = map[string]string{}
-	for _, text := range f.annotations {
-		key, value, err := parseAnnotation(text)
-		errs = append(errs, wrapFlag("annotation", err))
-		f.Annotations[key] = value
-	}
-	f.Labels = map[string]string{}
-	for _, text := range f.labels {
-		key, value, _ := strings.Cut(text, "=")
-		if key == "" {
-			errs = append(errs, fmt.Errorf("--label %q: want KEY or KEY=VALUE", text))
-		}
-		f.Labels[key] = value
-	}
-	_, ports := parsePorts(f.Publish)
-	_, signal := parseSignal(cmp.Or(f.StopSignal, "TERM"))
-	capabilities, caps := parseCapabilities(f.capAdd, f.capDrop)
-	f.Capabilities = capabilities
-	errs = append(errs, wrapFlag("publish", ports), wrapFlag("stop-signal", signal), caps)
-	var dns, env error
-	f.DNS, dns = parseDNS(f.DNS)
-	f.Env, env = collectEnv(f.envFiles, f.Env)
-	return errors.Join(append(errs, dns, env)...)
-}
-
-// sayCopies says for each -v that the VM gets a copy of the folder; docker shares it.
+// sayCopies says that the VM gets a copy of each folder; docker shares it.
 func (f *runFlags) sayCopies(a *App) {
-	for _, text := range f.volumes {
-		if m, _ := parseVolume(text); m.Type == podclient.MountBind && !f.quiet {
-			fmt.Fprintf(a.Stderr, "outrigger: -v %s: the VM gets a copy of %s; changes on one side do not show on the other (outrigger cp brings files back)\n", text, m.Source)
+	for _, m := range f.Mounts {
+		if m.Type == podclient.MountBind && !f.quiet {
+			fmt.Fprintf(a.Stderr, "outrigger: %s: the VM gets a copy of %s; changes on one side do not show on the other (outrigger cp brings files back)\n", m.Destination, m.Source)
 		}
 	}
 }

@@ -186,17 +186,18 @@ func (r *runner) admit(ctx context.Context) error {
 	defer unlock()
 	defer func(began time.Time) { r.step("ensure-adaptor", began) }(time.Now())
 	r.app.sweep(ctx, r.node)
-	if err := r.checkUnique(); err != nil {
-		return err
-	}
-	r.record = &record.Pod{
+	pod := &record.Pod{
 		ID: r.req.ID, Name: r.req.Name, Namespace: r.req.namespace(), Image: r.req.Image, Status: record.Creating,
 		Owner: procid.Self(), Detached: r.req.Detach, Keep: r.req.Keep, Socket: r.req.Socket,
 		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(), Labels: r.req.Labels,
 	}
-	if r.record.Request, err = json.Marshal(r.req); err != nil {
+	if pod.Request, err = json.Marshal(r.req); err != nil {
 		return err
 	}
+	if pod.Started, err = r.earlier(); err != nil {
+		return err
+	}
+	r.record = pod
 	if r.req.Socket == "" {
 		r.node = r.app.poolFor(ctx, r.node, r.req)
 		r.record.OwnAdaptor, r.record.Socket, r.record.Pool = true, r.node.Socket(), r.node.Pool
@@ -213,17 +214,17 @@ func (r *runner) admit(ctx context.Context) error {
 	return nil
 }
 
-func (r *runner) checkUnique() error {
+// earlier returns when a pod ran that is started again. Another with its name is an error.
+func (r *runner) earlier() (started time.Time, err error) {
 	pods, err := r.node.Pods().List()
-	if err != nil {
-		return err
-	}
 	for _, p := range pods {
-		if p.Name == r.req.Name && (p.ID != r.req.ID || p.Live()) { // the same one is started again
-			return fmt.Errorf("there is a pod named %q already; remove it with `outrigger rm %s` or take another --name", p.Name, p.Name)
+		if p.ID == r.req.ID && !p.Live() {
+			started = p.Started
+		} else if p.Name == r.req.Name {
+			return started, fmt.Errorf("there is a pod named %q already; remove it with `outrigger rm %s` or take another --name", p.Name, p.Name)
 		}
 	}
-	return nil
+	return started, err
 }
 
 // createPod attaches the network and boots the VM.
@@ -317,7 +318,7 @@ func (r *runner) openImage(ctx context.Context, c corev1.Container) (*registry.I
 // offerImage returns the reference for the guest to pull. It serves an image of this
 // host until done is called.
 func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref string, done func(), err error) {
-	if image.Reference != "" {
+	if image.Reference != "" && !image.Loopback() {
 		return image.Reference, func() {}, nil
 	}
 	info, err := r.client.Info(ctx)
@@ -325,13 +326,13 @@ func (r *runner) offerImage(ctx context.Context, image *registry.Image) (ref str
 		return "", nil, fmt.Errorf("asking the adaptor where its VMs see this host: %w", err)
 	}
 	addr, err := netip.ParseAddr(info.NodeAddress)
-	if err != nil && image.Held { // the guest pulls the same digest
+	if err != nil && (image.Held || image.Reference != "") { // the guest pulls the same digest
 		if ref, err := image.Pinned(ctx); ref != "" || err != nil {
 			return ref, func() {}, err
 		}
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("the adaptor of provider %s does not know where its VMs see this host, so image %s cannot be served to them; push it to a registry", info.Provider, image.Name)
+		return "", nil, fmt.Errorf("the adaptor of provider %s does not know where its VMs see this host, so image %s cannot be served to them; push it to a registry that they reach", info.Provider, image.Name)
 	}
 	server, err := registry.Serve(addr, image)
 	if err != nil {

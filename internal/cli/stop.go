@@ -22,31 +22,6 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// seconds is a flag as docker has it: a number of seconds, or a duration with its unit.
-type seconds struct{ *time.Duration }
-
-func secondsVar(into *time.Duration, def time.Duration) seconds {
-	*into = def
-	return seconds{into}
-}
-
-func (s seconds) Type() string { return "duration" }
-
-func (s seconds) String() string {
-	if s.Duration == nil {
-		return ""
-	}
-	return s.Duration.String()
-}
-
-func (s seconds) Set(text string) (err error) {
-	if _, plain := strconv.Atoi(text); plain == nil {
-		text += "s"
-	}
-	*s.Duration, err = time.ParseDuration(text)
-	return err
-}
-
 // parseSignal reads a signal by its number or its name, with SIG or without.
 func parseSignal(text string) (syscall.Signal, error) {
 	n, err := strconv.Atoi(text)
@@ -54,7 +29,7 @@ func parseSignal(text string) (syscall.Signal, error) {
 		n = int(unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")))
 	}
 	if n < 1 || n > 64 {
-		return 0, fmt.Errorf("signal %q: want a name such as TERM, or a number from 1 to 64", text)
+		return 0, errors.New("want a name such as TERM, or a number from 1 to 64")
 	}
 	return syscall.Signal(n), nil
 }
@@ -77,20 +52,19 @@ func (a *App) eachPod(use, short, long string, do func(ctx context.Context, name
 }
 
 func (a *App) killCommand() *cobra.Command {
-	var signal string
+	var sig syscall.Signal
 	cmd := a.eachPod("kill", "Send a signal to the first process of containers", "", func(ctx context.Context, name string) (any, error) {
-		sig, err := parseSignal(signal)
-		if err != nil {
-			return nil, err
-		}
 		pod, p, err := a.attach(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		defer pod.Close()
-		return name, pod.Container(p.First().ID, p.TTY).Process.Signal(ctx, sig)
+		if err := pod.Container(p.First().ID, p.TTY).Process.Signal(ctx, sig); err != nil {
+			return nil, fmt.Errorf("pod %s: %w", p.Name, err)
+		}
+		return name, nil
 	})
-	cmd.Flags().StringVarP(&signal, "signal", "s", "KILL", "which one, by name or number")
+	cmd.Flags().VarP(parse(&sig, "KILL", parseSignal), "signal", "s", "which one, by name or number")
 	return cmd
 }
 
@@ -98,7 +72,7 @@ func (a *App) stopCommand() *cobra.Command {
 	grace := time.Duration(-1)
 	cmd := a.eachPod("stop", "End containers in order", `Send a container SIGTERM, or the signal that its image or run --stop-signal says,
 and SIGKILL if it has not ended after the grace time. The pod's VM goes with its
-container; of a pod that was run with --rm=false the record and the log stay.`,
+container; the record and the log of a detached pod stay, unless it was run with --rm.`,
 		func(ctx context.Context, name string) (any, error) {
 			n, p, err := a.find(name)
 			if err != nil {
@@ -111,7 +85,7 @@ container; of a pod that was run with --rm=false the record and the log stay.`,
 }
 
 func graceFlag(cmd *cobra.Command, into *time.Duration) {
-	cmd.Flags().VarP(seconds{into}, "time", "t", "grace time in seconds, or with a unit")
+	cmd.Flags().VarP(parse(into, "", parseSeconds), "time", "t", "grace time in seconds, or with a unit")
 	cmd.Flags().Lookup("time").DefValue = "run --stop-timeout"
 }
 

@@ -239,7 +239,7 @@ func (s Store) Find(what string) (*Pod, error) {
 	case 1:
 		return matches[0], nil
 	case 0:
-		return nil, fmt.Errorf("%w: %q; `outrigger ps -a` lists them, and of pods that have ended those that were started with --rm=false", ErrNotFound, what)
+		return nil, fmt.Errorf("%w: %q; `outrigger ps -a` lists them", ErrNotFound, what)
 	}
 	return nil, fmt.Errorf("%q is the beginning of %d pods' ids; give more of it", what, len(matches))
 }
