@@ -82,7 +82,8 @@ func (c copier) tar(ctx context.Context, streams podclient.IO, args ...string) e
 	streams.Stderr = said
 	code, err := c.app.execAsRoot(ctx, c.pod, c.p, append([]string{"tar"}, args...), streams)
 	if code != 0 {
-		err = fmt.Errorf("tar in pod %s ended with %d: %s", c.p.Name, code, redact.Line(said.String()))
+		why, _, _ := strings.Cut(said.String(), "\n") // then it says that there was an error
+		err = fmt.Errorf("tar in pod %s ended with %d: %s", c.p.Name, code, redact.Line(strings.TrimPrefix(why, "tar: ")))
 	}
 	return err
 }

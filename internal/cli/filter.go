@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +16,11 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/outrigger/outrigger/internal/commandline"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/redact"
 )
 
@@ -106,6 +110,25 @@ func printRows[T any](w io.Writer, format string, head T, rows []T) error {
 	}
 	tabs := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	return errors.Join(printTemplate(tabs, text, append([]T{head}, rows...)), tabs.Flush())
+}
+
+// lists has a command list what find returns, as a table or as JSON.
+func lists[T any](a *App, cmd *cobra.Command, find func(context.Context, []string) ([]T, error), table func(io.Writer, []T)) *cobra.Command {
+	var output string
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		all, err := find(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		if output == "json" {
+			return program.WriteJSON(a.Stdout, all)
+		}
+		w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+		table(w, all)
+		return w.Flush()
+	}
+	commandline.Form(cmd, &output, "output", "form of the output", "table", "json")
+	return cmd
 }
 
 // printTemplate prints each value in a line of its own.

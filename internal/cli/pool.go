@@ -7,9 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/signal"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -18,9 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
-	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
-	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -195,42 +193,31 @@ type listedPool struct {
 }
 
 func (a *App) poolListCommand() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
+	return lists(a, &cobra.Command{
 		Use: "ls", Short: "List the pools", Args: cobra.NoArgs,
 		Long: `List the pools of this host. A pool whose process was killed gets another, which
 keeps the VMs that wait and removes those that were on their way.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			pools, err := a.listPools(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if output == "json" {
-				return program.WriteJSON(a.Stdout, pools)
-			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
-			fmt.Fprintln(w, "NAME\tPROVIDER\tREADY\tSTARTING\tSIZE\tHITS\tCPUS\tMEMORY\tAGE")
-			for _, p := range pools {
-				cpus, memory := "default", "default"
-				if p.VCPUs > 0 {
-					cpus = fmt.Sprint(p.VCPUs)
-				}
-				if p.MemoryMiB > 0 {
-					memory = fmt.Sprintf("%dMiB", p.MemoryMiB)
-				}
-				fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", p.Name, p.Provider, p.Ready, p.Starting, p.Size, p.Hits, cpus, memory, duration.HumanDuration(time.Since(p.Created)))
-				if p.Error != "" {
-					fmt.Fprintf(a.Stderr, "outrigger: pool %s: %s\n", p.Name, p.Error)
-				}
-			}
-			return w.Flush()
-		},
-	}
-	commandline.Form(cmd, &output, "output", "form of the output", "table", "json")
-	return cmd
+	}, a.listPools, a.printPools)
 }
 
-func (a *App) listPools(ctx context.Context) ([]listedPool, error) {
+func (a *App) printPools(w io.Writer, pools []listedPool) {
+	fmt.Fprintln(w, "NAME\tPROVIDER\tREADY\tSTARTING\tSIZE\tHITS\tCPUS\tMEMORY\tAGE")
+	for _, p := range pools {
+		cpus, memory := "default", "default"
+		if p.VCPUs > 0 {
+			cpus = fmt.Sprint(p.VCPUs)
+		}
+		if p.MemoryMiB > 0 {
+			memory = fmt.Sprintf("%dMiB", p.MemoryMiB)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", p.Name, p.Provider, p.Ready, p.Starting, p.Size, p.Hits, cpus, memory, duration.HumanDuration(time.Since(p.Created)))
+		if p.Error != "" {
+			fmt.Fprintf(a.Stderr, "outrigger: pool %s: %s\n", p.Name, p.Error)
+		}
+	}
+}
+
+func (a *App) listPools(ctx context.Context, _ []string) ([]listedPool, error) {
 	n, err := a.node()
 	if err != nil {
 		return nil, err

@@ -199,11 +199,11 @@ func parseNetwork(text string) (none bool, err error) {
 }
 
 func parsePull(text string) (registry.Policy, error) {
-	switch p := registry.Policy(text); p {
-	case registry.Missing, registry.Always, registry.Never: // what lies on this host is read each time
-		return p, nil
+	p := registry.Policy(text)
+	if p != registry.Missing && p != registry.Always && p != registry.Never {
+		return "", errors.New("want missing, always or never")
 	}
-	return "", errors.New("want missing, always or never")
+	return p, nil
 }
 
 func parseMemory(text string) (int64, error) {

@@ -5,14 +5,11 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/outrigger/outrigger/internal/commandline"
-	"github.com/outrigger/outrigger/internal/program"
 )
 
 // usage is one pod's resource usage.
@@ -27,22 +24,7 @@ type usage struct {
 }
 
 func (a *App) statsCommand() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
-		Use: "stats [POD...]", Short: "Show what running pods use", ValidArgsFunction: a.podNames,
-		RunE: func(cmd *cobra.Command, names []string) error {
-			all, err := a.stats(cmd.Context(), names)
-			if err != nil {
-				return err
-			}
-			if output == "json" {
-				return program.WriteJSON(a.Stdout, all)
-			}
-			return a.printStats(all)
-		},
-	}
-	commandline.Form(cmd, &output, "output", "form of the output", "table", "json")
-	return cmd
+	return lists(a, &cobra.Command{Use: "stats [POD...]", Short: "Show what running pods use", ValidArgsFunction: a.podNames}, a.stats, printStats)
 }
 
 func (a *App) stats(ctx context.Context, names []string) ([]usage, error) {
@@ -101,8 +83,7 @@ func (a *App) statsOf(ctx context.Context, name string) (usage, error) {
 	return u, nil
 }
 
-func (a *App) printStats(all []usage) error {
-	w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+func printStats(w io.Writer, all []usage) {
 	fmt.Fprintln(w, "NAME\tCPU TIME\tMEMORY\tLIMIT\tPIDS\tNET I/O")
 	for _, u := range all {
 		limit := "-"
@@ -113,5 +94,4 @@ func (a *App) printStats(all []usage) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s / %s\n", u.Name, cpu, humanSize(int64(u.MemoryBytes)), limit, u.PIDs,
 			humanSize(int64(u.RxBytes)), humanSize(int64(u.TxBytes)))
 	}
-	return w.Flush()
 }
