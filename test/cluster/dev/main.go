@@ -125,8 +125,8 @@ Node %[1]s is Ready. In another terminal:
   %[2]s/kubectl get peerpods,events          # its VM, and how it came about
   %[2]s/node ip addr                         # a command on the node
   export KUBECONFIG=%[2]s/kubeconfig         # for other clients
-  bin/kubectl-outrigger status                       # Outrigger's programs run outside of pods here, which it warns of
-  bin/kubectl-outrigger connectivity test --image %[6]s
+  bin/kubectl-outrigger status               # Outrigger's programs run outside of pods here, which it warns of
+  bin/kubectl-outrigger connectivity test --skip policy --image %[6]s # the network of this cluster enforces no policies
 
 Pods without a RuntimeClass run on the node itself. The image of the example,
 %[3]s/tools:1, has busybox; nothing can be pulled from outside.
