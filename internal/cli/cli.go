@@ -166,9 +166,9 @@ func (a *App) network(n *node.Node) (node.Network, error) {
 	return n.PodNetwork()
 }
 
-var rpcWords = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+var rpcWords = regexp.MustCompile(`rpc error: code = \w+ desc = |start sandbox [0-9a-f]{32}: `)
 
-// withoutProtocol leaves out the words of protocols, which say nothing to a user.
+// withoutProtocol leaves out the words of protocols, and ids that users did not give, which say nothing to them.
 func withoutProtocol(text string) string {
 	return strings.ReplaceAll(rpcWords.ReplaceAllString(text, ""), "context deadline exceeded", "the time for it was over")
 }

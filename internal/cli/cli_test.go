@@ -658,8 +658,9 @@ func TestErrorsHaveNoWordsOfProtocols(t *testing.T) {
 	refused := status.Error(codes.InvalidArgument, "start sandbox x: no such image")
 	late := status.FromContextError(context.DeadlineExceeded).Err()
 	for want, err := range map[string]error{
-		"VM: start sandbox x: no such image":                                     fmt.Errorf("VM: %w", refused),
-		"the time for it was over":                                               late,
+		"VM: no such vm":                     fmt.Errorf("VM: start sandbox %s: no such vm", strings.Repeat("a1", 16)),
+		"VM: start sandbox x: no such image": fmt.Errorf("VM: %w", refused),
+		"the time for it was over":           late,
 		"pull: start sandbox x: no such image\nand the time for it was over":     fmt.Errorf("pull: %w\nand %w", refused, late),
 		"VM: the VM was not ready within the 5s; the VM's console ends with:\n0": status.Error(codes.DeadlineExceeded, "VM: the VM was not ready within the 5s; the VM's console ends with:\n0"),
 	} {

@@ -78,7 +78,7 @@ func (a *App) attach(ctx context.Context, name string) (*podclient.Pod, *record.
 		return nil, nil, err
 	}
 	if p.Status != record.Running {
-		return nil, nil, fmt.Errorf("pod %s is %s, not running", p.Name, p.Status)
+		return nil, nil, fmt.Errorf("pod %s is %s, not running; `outrigger start` runs one again that has ended", p.Name, p.Status)
 	}
 	pod, err := podclient.New(p.Socket).Attach(ctx, podclient.PodSpec{ID: p.ID, Name: p.Name}, p.AgentSocket)
 	if err != nil {
