@@ -222,7 +222,9 @@ func (n *netTest) awaitPods(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, n.options.timeout)
 	defer cancel()
 	changes := n.c.changes(limited, core(n.namespace, "pods"), core(n.namespace, "events"))
-	for never := false; len(n.pods) < len(testPods) && !never && limited.Err() == nil; {
+	scheduling := time.NewTimer(n.options.timeout / 20) // a node may have room in a moment
+	defer scheduling.Stop()
+	for never, waited := false, false; len(n.pods) < len(testPods) && !never && limited.Err() == nil; {
 		pods, err := list[pod](limited, n.c, core(n.namespace, "pods"), nil)
 		for i := range pods {
 			p := &pods[i]
@@ -233,7 +235,7 @@ func (n *netTest) awaitPods(ctx context.Context) error {
 				n.add(NetCheck{Name: "pod " + p.Metadata.Name, Outcome: passed, Detail: p.Status.PodIP + " on node " + p.Spec.NodeName}, began)
 			default:
 				d, err := n.app.describePod(limited, n.c, n.namespace, p.Metadata.Name)
-				never = never || err == nil && d.hopeless()
+				never = never || err == nil && d.hopeless(waited)
 			}
 		}
 		if err != nil && limited.Err() == nil && !apierrors.IsServerTimeout(err) {
@@ -242,6 +244,8 @@ func (n *netTest) awaitPods(ctx context.Context) error {
 		if len(n.pods) < len(testPods) && !never {
 			select {
 			case <-changes:
+			case <-scheduling.C:
+				waited = true
 			case <-limited.Done():
 			}
 		}
@@ -261,9 +265,13 @@ func (n *netTest) awaitPods(ctx context.Context) error {
 	return cmp.Or(ctx.Err(), err)
 }
 
-// hopeless reports whether the pod will not run, however long one waits. A VM that was too slow may be faster the next time.
-func (d *Description) hopeless() bool {
-	final := []string{corev1.PodReasonUnschedulable, "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CrashLoopBackOff"}
+// hopeless reports whether the pod will not run, however long one waits; scheduling, that a node was waited for. A VM that
+// was too slow may be faster the next time.
+func (d *Description) hopeless(scheduling bool) bool {
+	final := []string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CrashLoopBackOff"}
+	if scheduling {
+		final = append(final, corev1.PodReasonUnschedulable)
+	}
 	return slices.ContainsFunc(d.Problems, func(p Problem) bool { return slices.Contains(final, p.Reason) }) ||
 		slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == noSandbox && !strings.Contains(e.Message, "deadline") })
 }
@@ -276,7 +284,7 @@ func (n *netTest) whyNot(ctx context.Context, name string, late bool) NetCheck {
 	check := NetCheck{Name: "pod " + name, Outcome: failed, Detail: "it does not run after " + n.options.timeout.String(), Fix: "kubectl outrigger describe pod " + name + ", with --keep"}
 	d, err := n.app.describePod(ctx, n.c, n.namespace, name)
 	switch {
-	case err == nil && !late && !d.hopeless():
+	case err == nil && !late && !d.hopeless(true):
 		return NetCheck{Name: check.Name, Outcome: skipped, Detail: "not waited for, since another pod cannot run"}
 	case err == nil && len(d.Problems) > 0:
 		p := d.Problems[0]

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outrigger/outrigger/internal/netprobe"
 )
@@ -153,11 +154,18 @@ func TestConnectivityOfAPodThatDoesNotRun(t *testing.T) {
 				f.objects[core(namespace, "events", "e")] = o{"type": "Warning", "reason": noSandbox, "message": c.event, "involvedObject": o{"uid": "u1"}}
 			}
 		}
-		limit := "--timeout=10m"
+		limit := "--timeout=1m"
+		if strings.HasPrefix(want, "Unschedulable") {
+			limit = "--timeout=10s" // it is waited for half a second
+		}
 		if c.slow {
 			limit = "--timeout=300ms"
 		}
+		began := time.Now()
 		code, checks, _ := f.connectivity(limit)
+		if took := time.Since(began); !c.slow && took > 9*time.Second {
+			t.Errorf("%s: it took %s", want, took)
+		}
 		server, way := checks["pod server"], checks["pod in a VM to pod in a VM"]
 		if code != 1 || server.Outcome != failed || !strings.Contains(server.Detail, want) || way.Outcome != skipped {
 			t.Errorf("%s: exit code %d, %+v, %+v", want, code, server, way)
