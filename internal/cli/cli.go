@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -166,13 +165,6 @@ func (a *App) network(n *node.Node) (node.Network, error) {
 	return n.PodNetwork()
 }
 
-var rpcWords = regexp.MustCompile(`rpc error: code = \w+ desc = |start sandbox [0-9a-f]{32}: `)
-
-// withoutProtocol leaves out the words of protocols, and ids that users did not give, which say nothing to them.
-func withoutProtocol(text string) string {
-	return strings.ReplaceAll(rpcWords.ReplaceAllString(text, ""), "context deadline exceeded", "the time for it was over")
-}
-
 // troubleshooting has more on the errors that contain one of onPage. The site has no public address yet, so it is a
 // path in the repository.
 const troubleshooting = "docs/troubleshooting.md#outrigger-run-on-one-machine"
@@ -185,7 +177,7 @@ var onPage = []string{
 
 // explain adds advice to errors that users see.
 func explain(err error) string {
-	text := withoutProtocol(err.Error())
+	text := commandline.WithoutProtocol(err.Error())
 	switch {
 	case errors.Is(err, syscall.EACCES) && os.Geteuid() != 0, errors.Is(err, syscall.EPERM) && os.Geteuid() != 0:
 		text += "\noutrigger needs root for VMs, interfaces and namespaces: run it with sudo, or name an adaptor that you may use with --socket"

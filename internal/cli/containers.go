@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/cli/registry"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider/kit/poll"
@@ -219,7 +220,7 @@ func (r *runner) tend(ctx, stopping context.Context, p *podContainer, policy res
 // say writes what went wrong with a container to its output.
 func (r *runner) say(p *podContainer, what string, err error) {
 	if err != nil {
-		fmt.Fprintf(p.streams.Stderr, "outrigger: container %s %s: %s\n", p.Name, what, redact.Line(withoutProtocol(err.Error())))
+		fmt.Fprintf(p.streams.Stderr, "outrigger: container %s %s: %s\n", p.Name, what, redact.Line(commandline.WithoutProtocol(err.Error())))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
@@ -105,7 +106,7 @@ func (a *App) sweep(ctx context.Context, n *node.Node) {
 			continue
 		}
 		if err := a.removeDead(ctx, n, p); err != nil {
-			fmt.Fprintf(a.Stderr, "outrigger: pod %s was left by a process that died and cannot be removed: %s\n", p.Name, withoutProtocol(err.Error()))
+			fmt.Fprintf(a.Stderr, "outrigger: pod %s was left by a process that died and cannot be removed: %s\n", p.Name, commandline.WithoutProtocol(err.Error()))
 		}
 	}
 }

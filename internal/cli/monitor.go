@@ -21,6 +21,7 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/containerlog"
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/procid"
 )
@@ -287,7 +288,7 @@ func (r *runner) takeOver(ctx context.Context) (code int, err error) {
 		}
 	}
 	if err := r.publish(r.record.Ports); err != nil {
-		fmt.Fprintln(r.streams.Stderr, "outrigger:", withoutProtocol(err.Error())) // its container runs on
+		fmt.Fprintln(r.streams.Stderr, "outrigger:", commandline.WithoutProtocol(err.Error())) // its container runs on
 	}
 	r.findContainers()
 	code, err = r.watch(nil)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
 	"github.com/outrigger/outrigger/provider/kit/poll"
@@ -241,7 +242,7 @@ func (a *App) listPools(ctx context.Context, _ []string) ([]listedPool, error) {
 			now, err = askPool(ctx, of)
 		}
 		if l.Ready, l.Starting, l.Hits, l.Error = now.GetReady(), now.GetStarting(), now.GetHits(), now.GetLastError(); err != nil {
-			l.Error = withoutProtocol(err.Error())
+			l.Error = commandline.WithoutProtocol(err.Error())
 		}
 		list = append(list, l)
 	}

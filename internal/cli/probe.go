@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/outrigger/outrigger/internal/cli/manifest"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider/kit/poll"
@@ -37,7 +38,7 @@ func (r *runner) probe(p *podContainer, c *podclient.Container) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	fmt.Fprintf(p.streams.Stderr, "outrigger: container %s is unwell and is ended: %s\n", p.Name, redact.Line(withoutProtocol(err.Error())))
+	fmt.Fprintf(p.streams.Stderr, "outrigger: container %s is unwell and is ended: %s\n", p.Name, redact.Line(commandline.WithoutProtocol(err.Error())))
 	c.Signal(ctx, stopSignal(p.now().kept))
 	poll.Sleep(ctx, r.req.StopTimeout)
 	if ctx.Err() == nil {
@@ -63,7 +64,7 @@ func (r *runner) awaitReady(ctx context.Context) error {
 		say := func(err error) {
 			text := "waiting until container " + p.Name + " is ready"
 			if err != nil {
-				text += ": its readinessProbe failed: " + redact.Line(withoutProtocol(err.Error()))
+				text += ": its readinessProbe failed: " + redact.Line(commandline.WithoutProtocol(err.Error()))
 			}
 			if r.req.Detach { // else what it writes is shown
 				r.progress.update(text, text)

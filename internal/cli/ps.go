@@ -156,7 +156,7 @@ func (a *App) checkSocket() error {
 // that stay without a monitor are shown as orphaned.
 func (a *App) reviveOwn(ctx context.Context, n *node.Node) {
 	if err := a.revive(ctx, n); err != nil {
-		fmt.Fprintf(a.Stderr, "outrigger: cloud-api-adaptor has died and does not start again: %s\n", withoutProtocol(err.Error()))
+		fmt.Fprintf(a.Stderr, "outrigger: cloud-api-adaptor has died and does not start again: %s\n", commandline.WithoutProtocol(err.Error()))
 	}
 	unlock, err := n.Lock(ctx)
 	if err != nil {

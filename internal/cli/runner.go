@@ -22,6 +22,7 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/cli/registry"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/internal/redact"
@@ -362,7 +363,7 @@ func (r *runner) tearDown(code int, cause error) error {
 	return r.app.forget(ctx, r.node, r.record, func(p *record.Pod) {
 		p.ExitCode, p.Finished = code, time.Now().UTC()
 		if cause != nil {
-			p.Error = withoutProtocol(cause.Error())
+			p.Error = commandline.WithoutProtocol(cause.Error())
 			p.ExitCode = exitFailure
 		}
 	})

@@ -84,6 +84,6 @@ func (r *runner) allSteps() []timeline.Step { return slices.Concat(r.steps, r.po
 // shown does not end the pod.
 func (a *App) showTimeline(ctx context.Context, id string) {
 	if err := a.timeline(ctx, a.Stderr, id, timeline.Forms[0]); err != nil {
-		fmt.Fprintf(a.Stderr, "outrigger: %s\n", withoutProtocol(err.Error()))
+		fmt.Fprintf(a.Stderr, "outrigger: %s\n", commandline.WithoutProtocol(err.Error()))
 	}
 }

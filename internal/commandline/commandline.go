@@ -8,6 +8,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -80,6 +81,13 @@ func Form(cmd *cobra.Command, into *string, long, what string, forms ...string) 
 		}
 		return nil
 	}
+}
+
+var rpcWords = regexp.MustCompile(`rpc error: code = \w+ desc = |start sandbox [0-9a-f]{32,64}: `)
+
+// WithoutProtocol leaves out the words of protocols, and ids that users did not give, which say nothing to them.
+func WithoutProtocol(text string) string {
+	return strings.ReplaceAll(rpcWords.ReplaceAllString(text, ""), "context deadline exceeded", "the time for it was over")
 }
 
 // Complete completes a flag's value.

@@ -273,7 +273,9 @@ func (d *Description) hopeless(scheduling bool) bool {
 		final = append(final, corev1.PodReasonUnschedulable)
 	}
 	return slices.ContainsFunc(d.Problems, func(p Problem) bool { return slices.Contains(final, p.Reason) }) ||
-		slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == noSandbox && !strings.Contains(e.Message, "deadline") })
+		slices.ContainsFunc(d.Events, func(e Event) bool {
+			return e.Reason == noSandbox && !strings.Contains(e.Message, "the time for it was over")
+		})
 }
 
 // noSandbox is the reason of the kubelet's Event when the container runtime has no VM for a pod.

@@ -132,11 +132,11 @@ func TestConnectivityOfAPodThatDoesNotRun(t *testing.T) {
 		event  string
 		slow   bool
 	}{
-		"ErrImagePull: no such image":     {status: waiting("ErrImagePull"), slow: true}, // it may be there at the next try
-		"ImagePullBackOff: no such image": {status: waiting("ImagePullBackOff")},
-		"Unschedulable: no node":          {status: o{"phase": "Pending", "conditions": []any{conditionObject("PodScheduled", "False", "Unschedulable", "no node")}}},
-		noSandbox + ": quota":             {status: o{"phase": "Pending"}, event: "quota"},
-		noSandbox + ": context deadline":  {status: o{"phase": "Pending"}, event: "context deadline exceeded", slow: true},
+		"ErrImagePull: no such image":            {status: waiting("ErrImagePull"), slow: true}, // it may be there at the next try
+		"ImagePullBackOff: no such image":        {status: waiting("ImagePullBackOff")},
+		"Unschedulable: no node":                 {status: o{"phase": "Pending", "conditions": []any{conditionObject("PodScheduled", "False", "Unschedulable", "no node")}}},
+		noSandbox + ": quota":                    {status: o{"phase": "Pending"}, event: "quota"},
+		noSandbox + ": the time for it was over": {status: o{"phase": "Pending"}, event: "context deadline exceeded", slow: true},
 	} {
 		f, did := network(t, nil)
 		complete, namespace := f.created, ""

@@ -63,7 +63,7 @@ type Description struct {
 }
 
 func (d *Description) problem(where, reason, message, hint string) {
-	d.Problems = append(d.Problems, Problem{where, reason, redact.Text(message), redact.Text(hint)})
+	d.Problems = append(d.Problems, Problem{where, reason, redact.Text(commandline.WithoutProtocol(message)), redact.Text(hint)})
 }
 
 // describePod describes a pod, or one that is gone but has left a PeerPod.

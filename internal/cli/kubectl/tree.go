@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/commandline"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/redact"
 )
@@ -147,7 +148,7 @@ func (a *App) newest(events []*corev1.Event, uid string) []Event {
 	slices.SortStableFunc(events, func(x, y *corev1.Event) int { return lastSeen(x).Compare(lastSeen(y)) })
 	shown := []Event{}
 	for _, e := range events[max(0, len(events)-maxEvents):] {
-		shown = append(shown, Event{Time: lastSeen(e).UTC(), Type: e.Type, source: e.Source.Component, Reason: e.Reason, Message: redact.Foreign(e.Message), Count: int(e.Count), age: a.age(lastSeen(e))})
+		shown = append(shown, Event{Time: lastSeen(e).UTC(), Type: e.Type, source: e.Source.Component, Reason: e.Reason, Message: redact.Foreign(commandline.WithoutProtocol(e.Message)), Count: int(e.Count), age: a.age(lastSeen(e))})
 	}
 	return shown
 }
