@@ -61,7 +61,8 @@ func TestExecs(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "nothere") {
 		t.Errorf("exec of a missing program: %v", err)
 	}
-	p.exec(id, "late", "sleep 1000")
+	p.exec(id, "late", "echo up; exec sleep 1000")
+	p.until(p.agent.ReadStdout, id, "late", "up\n") // runc's own process swallows the signal of those who are earlier
 	p.signal(id, "late", unix.SIGUSR2)
 	if got := p.finish(id, "late"); got.code != 140 {
 		t.Errorf("status after SIGUSR2: %d, want 140", got.code)
