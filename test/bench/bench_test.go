@@ -54,6 +54,7 @@ func measurements() []measurement {
 		{"monitor", lines(monitorMemory)},
 		{"guest", lines(guestBoot)},
 		{"run", podStart},
+		{"pool-vm", lines(poolVM)},
 		{"large-image", lines(largeImage)},
 		{"clouds", clouds},
 		{"machines", machines},

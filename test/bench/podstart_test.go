@@ -170,12 +170,17 @@ func (w *way) folder(t *testing.T) string {
 	if w.pool == "" {
 		return stand.Dir(t)
 	}
-	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(w.asks(t, "pool", "ls", "-o", "json"), `"ready": 1`); time.Sleep(100 * time.Millisecond) {
+	w.await(t, 1)
+	return w.pool
+}
+
+// await returns when so many VMs of the pool wait.
+func (w *way) await(t *testing.T, ready int) {
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(w.asks(t, "pool", "ls", "-o", "json"), fmt.Sprintf(`"ready": %d`, ready)); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the pool is not filled again")
+			t.Fatal("the pool is not filled")
 		}
 	}
-	return w.pool
 }
 
 // run returns the time to the first output, and to the end, when all is removed.

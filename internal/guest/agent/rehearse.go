@@ -161,7 +161,7 @@ func rehearsalLayer() ([]byte, error) {
 	var out bytes.Buffer
 	compressed := gzip.NewWriter(&out)
 	archive := tar.NewWriter(compressed)
-	content := make([]byte, 256<<10)
+	content := make([]byte, 32<<10)
 	for i := range content {
 		content[i] = byte(i*i>>7) ^ byte(i>>3)
 	}

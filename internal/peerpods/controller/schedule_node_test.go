@@ -21,7 +21,6 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor/cluster"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
-	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/test/adaptortest"
 )
 
@@ -32,11 +31,10 @@ type worker struct {
 	dir  string
 	api  *apiServer
 	lag  func()
-	// handOver is what VMs do with a document.
-	handOver func(address, server string, document []byte) error
+	vms  vms
 
 	fuse    *fuse
-	conn    *fake.Cloud
+	conn    conn
 	service *adaptor.Service
 	cluster *cluster.Cluster
 	stop    func()
@@ -48,13 +46,13 @@ type worker struct {
 
 func (w *worker) path(name string) string { return filepath.Join(w.dir, name) }
 
-func newWorker(t testing.TB, name string, api *apiServer, lag func(), handOver func(string, string, []byte) error) *worker {
+func newWorker(t testing.TB, name string, api *apiServer, lag func(), of vms) *worker {
 	dir, err := os.MkdirTemp("/tmp", "osc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &worker{t: t, name: name, dir: dir, api: api, lag: lag, handOver: handOver, served: map[string]string{}}
+	w := &worker{t: t, name: name, dir: dir, api: api, lag: lag, vms: of, served: map[string]string{}}
 	for _, folder := range []string{"network", "relay", "netns"} {
 		if err := os.Mkdir(w.path(folder), 0o700); err != nil {
 			t.Fatal(err)
@@ -64,9 +62,9 @@ func newWorker(t testing.TB, name string, api *apiServer, lag func(), handOver f
 }
 
 // open starts an adaptor on what the one before has left.
-func (w *worker) open(conn *fake.Cloud) {
+func (w *worker) open() {
 	w.t.Helper()
-	w.conn = conn
+	w.conn = w.vms.connect()
 	w.fuse = &fuse{left: -1, died: w.keepJournal}
 	log := slog.New(slog.DiscardHandler)
 	var err error
@@ -78,12 +76,12 @@ func (w *worker) open(conn *fake.Cloud) {
 	}
 	fuse := w.fuse
 	w.service, err = adaptor.New(adaptor.Options{
-		Provider: mortalCloud{conn, fuse, w.lag}, ProviderName: "fake", Cluster: w.cluster,
+		Provider: mortalCloud{w.conn, fuse, w.lag}, ProviderName: "fake", Cluster: w.cluster,
 		Network: &adaptortest.Network{Dir: w.path("network")}, Relay: mortalRelay{&adaptortest.Relay{Dir: w.path("relay")}, w, fuse},
-		VNIs: &adaptortest.VNIs{Min: 1}, MinVNI: 1, TLS: adaptor.TLS{Issue: adaptortest.Issue}, PodsDir: w.path("pods"),
+		VNIs: &adaptortest.VNIs{Min: 1}, MinVNI: 1, TLS: adaptor.TLS{Issue: w.vms.issue}, PodsDir: w.path("pods"),
 		ClusterID: "c1", NodeName: w.name, Log: log, Hook: func(p adaptor.Point) { fuse.step(p.String()) },
-		HandOver: func(_ context.Context, address string, c *tls.Config, document []byte) error {
-			return fuse.around("hand-over", func() error { w.lag(); return w.handOver(address, c.ServerName, document) })
+		HandOver: func(ctx context.Context, address string, c *tls.Config, document []byte) error {
+			return fuse.around("hand-over", func() error { w.lag(); return w.vms.handOver(ctx, address, c, document) })
 		},
 	})
 	if err != nil {
@@ -155,7 +153,10 @@ func (r mortalRelay) Serve(ctx context.Context, req *relaypb.ServeRequest) error
 		r.w.mu.Lock()
 		r.w.served[req.GetId()] = host
 		r.w.mu.Unlock()
-		return errors.Join(err, r.Relay.Serve(ctx, req))
+		if err = errors.Join(err, r.w.vms.answers(ctx, req)); err != nil {
+			return err
+		}
+		return r.Relay.Serve(ctx, req)
 	})
 }
 

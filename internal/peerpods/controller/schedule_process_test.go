@@ -4,7 +4,6 @@ package controller
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,7 +31,6 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
-	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/provider/plugin"
 )
 
@@ -105,9 +103,19 @@ func (f *fuse) around(name string, call func() error) error {
 	return err
 }
 
+// conn is a connection to a cloud.
+type conn interface {
+	provider.Provider
+	provider.Lister
+	provider.Getter
+	provider.ConsoleReader
+	provider.PowerController
+	provider.InstanceTypeLister
+}
+
 // mortalCloud is the cloud as a process with a fuse sees it.
 type mortalCloud struct {
-	*fake.Cloud
+	conn
 	fuse *fuse
 	lag  func()
 }
@@ -115,7 +123,7 @@ type mortalCloud struct {
 func (c mortalCloud) CreateInstance(ctx context.Context, name, key string, data cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (i *provider.Instance, err error) {
 	dead := c.fuse.around("CreateInstance", func() error {
 		c.lag()
-		i, err = c.Cloud.CreateInstance(ctx, name, key, data, spec)
+		i, err = c.conn.CreateInstance(ctx, name, key, data, spec)
 		return nil
 	})
 	if dead != nil {
@@ -125,14 +133,14 @@ func (c mortalCloud) CreateInstance(ctx context.Context, name, key string, data 
 }
 
 func (c mortalCloud) DeleteInstance(ctx context.Context, id string) error {
-	return c.fuse.around("DeleteInstance", func() error { c.lag(); return c.Cloud.DeleteInstance(ctx, id) })
+	return c.fuse.around("DeleteInstance", func() error { c.lag(); return c.conn.DeleteInstance(ctx, id) })
 }
 
 func (c mortalCloud) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	if err := c.fuse.step("ListInstances"); err != nil {
 		return nil, err
 	}
-	return c.Cloud.ListInstances(ctx, match)
+	return c.conn.ListInstances(ctx, match)
 }
 
 // Teardown leaves the connection: settings that change make no other.
@@ -158,7 +166,8 @@ type process struct {
 	random  *rand.Rand
 	lag     func()
 	fuse    *fuse
-	conn    *fake.Cloud
+	conn    conn
+	pace    time.Duration
 	r       *Reconciler
 	pools   *Pools
 	sweeper *Sweeper
@@ -175,12 +184,13 @@ type process struct {
 	failures int // sweeps that failed in a row
 }
 
-func newProcess(api *apiServer, conn *fake.Cloud, random *rand.Rand, lag func(), probe func(address, server string) error) *process {
-	p := &process{api: api, random: random, lag: lag, conn: conn, fuse: &fuse{left: -1}, seen: map[string]string{},
+func newProcess(api *apiServer, random *rand.Rand, lag func(), of vms) *process {
+	conn, began := of.connect(), time.Now()
+	p := &process{api: api, random: random, lag: lag, conn: conn, pace: of.pace, fuse: &fuse{left: -1}, seen: map[string]string{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
 	o := Options{Namespace: "system", Cluster: "c1", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), PoolStarting: 3}
 	o.complete()
-	o.Cloud = cloud.Options{Load: func(context.Context, plugin.Options) (*plugin.Loaded, error) {
+	o.Cloud = cloud.Options{Now: func() time.Time { return began.Add(time.Since(began) * of.pace) }, Load: func(context.Context, plugin.Options) (*plugin.Loaded, error) {
 		return &plugin.Loaded{Name: "fake", Carrier: plugin.BuiltIn, Cloud: config.New("fake", func(standConfig) (provider.Provider, error) {
 			return mortalCloud{conn, p.fuse, lag}, nil
 		})}, nil
@@ -197,7 +207,7 @@ func newProcess(api *apiServer, conn *fake.Cloud, random *rand.Rand, lag func(),
 	p.r.waiters.start(p.queue)
 	p.sweeper = &Sweeper{Reconciler: p.r}
 	p.pools = newPools(p.r)
-	p.pools.vms.probe = func(_ context.Context, address string, c *tls.Config) error { return probe(address, c.ServerName) }
+	p.pools.vms.probe = of.probe
 	new := func(r reconcile.Reconciler) *loop { return &loop{r.Reconcile, map[reconcile.Request]time.Time{}} }
 	p.keep, p.vms, p.pool = new(p.r), new(p.pools.vms), new(p.pools)
 	return p
@@ -334,7 +344,7 @@ func (p *process) work(ctx context.Context) {
 	for _, i := range p.random.Perm(3) {
 		p.run(ctx, []*loop{p.keep, p.vms, p.pool}[i])
 	}
-	if time.Since(p.swept) >= p.r.options.Period && !p.fuse.burnt() {
+	if time.Since(p.swept)*p.pace >= p.r.options.Period && !p.fuse.burnt() {
 		p.failures++
 		if p.swept = time.Now(); p.sweeper.Sweep(ctx) == nil {
 			p.failures = 0
@@ -353,9 +363,9 @@ func (p *process) run(ctx context.Context, l *loop) {
 		result, err := l.reconcile(ctx, request)
 		switch {
 		case err != nil:
-			l.add(request.Namespace, request.Name, time.Now().Add(time.Second))
+			l.add(request.Namespace, request.Name, time.Now().Add(time.Second/p.pace))
 		case result.RequeueAfter > 0:
-			l.add(request.Namespace, request.Name, time.Now().Add(result.RequeueAfter))
+			l.add(request.Namespace, request.Name, time.Now().Add(result.RequeueAfter/p.pace))
 		}
 	}
 }

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -27,10 +28,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
+	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/adaptortest"
 	"github.com/outrigger/outrigger/test/tier"
 )
 
@@ -51,22 +55,28 @@ const (
 // again.
 func TestSchedulesOfPools(t *testing.T) {
 	first, n := scheduleSeeds(t)
+	runSchedules(t, first, n, 2, func(t *testing.T, _ int, seed uint64) (where []string) {
+		synctest.Test(t, func(t *testing.T) { where = runPoolSchedule(t, seed) })
+		return where
+	})
+}
+
+// runSchedules runs n schedules in some lanes, and logs what they return.
+func runSchedules(t *testing.T, first uint64, n, lanes int, run func(t *testing.T, lane int, seed uint64) []string) {
 	stats := map[string]int{}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	next := make(chan uint64)
-	for range 2 {
+	for lane := range lanes {
 		all.Go(func() {
 			for seed := range next {
 				t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						where := runPoolSchedule(t, seed)
-						mu.Lock()
-						defer mu.Unlock()
-						for _, one := range where {
-							stats[one]++
-						}
-					})
+					where := run(t, lane, seed)
+					mu.Lock()
+					defer mu.Unlock()
+					for _, one := range where {
+						stats[one]++
+					}
 				})
 			}
 		})
@@ -136,8 +146,36 @@ type workload struct {
 	err      error
 }
 
+// vms is a cloud with the VMs that it makes.
+type vms struct {
+	// connect returns a connection for one life of a process.
+	connect func() conn
+	// instances returns what there is, at returns the VM at an address, if any.
+	// left returns all that there is, with what belongs to an instance.
+	instances, left func() []fake.Resource
+	at              func(address string) *machine
+	// issue, probe, handOver and answers are what certificates and VMs of it do.
+	issue    func(name string, now time.Time) (*adaptor.Identity, error)
+	probe    func(ctx context.Context, address string, c *tls.Config) error
+	handOver func(ctx context.Context, address string, c *tls.Config, document []byte) error
+	answers  func(ctx context.Context, of *relaypb.ServeRequest) error
+	// beforePods is called before pods come.
+	beforePods func()
+	// trouble is what befalls it, lose takes an instance away.
+	trouble func()
+	lose    func(id string)
+	// mayFail reports whether there is a reason for a pod not to start.
+	mayFail func(p *workload) bool
+	// pace is by how much a controller's clock is faster than time passes.
+	pace time.Duration
+	// pods is how many there are at most, waiting how many VMs less one, types are those that a pool may have.
+	pods, waiting int
+	types         []string
+}
+
 // poolSchedule is one run. Only its own goroutine uses random.
 type poolSchedule struct {
+	vms
 	t      *testing.T
 	seed   uint64
 	random *rand.Rand
@@ -161,31 +199,64 @@ type poolSchedule struct {
 }
 
 func runPoolSchedule(t *testing.T, seed uint64) []string {
-	s := &poolSchedule{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), lags: rand.New(rand.NewPCG(seed, 2)), api: newAPIServer(), machines: map[string]*machine{}}
+	s := newPoolSchedule(t, seed)
 	var err error
 	s.cloud, err = fake.New(fake.Options{Eventual: fake.Eventual{Lingers: s.random.IntN(3)}, Boot: s.boot, Halt: s.halt})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.vms = s.simulated()
+	return s.run(3, 15+s.random.IntN(25))
+}
+
+func newPoolSchedule(t *testing.T, seed uint64) *poolSchedule {
+	return &poolSchedule{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), lags: rand.New(rand.NewPCG(seed, 2)), api: newAPIServer(), machines: map[string]*machine{}}
+}
+
+// simulated returns a cloud in memory whose VMs are entries of a map.
+func (s *poolSchedule) simulated() vms {
+	return vms{
+		connect: func() conn { return s.connection() }, instances: s.resources, left: s.leaks, pace: 1, pods: 1000, waiting: 7, types: []string{"", "", "", "fake.large"},
+		at: func(address string) *machine { s.mu.Lock(); defer s.mu.Unlock(); return s.machines[address] }, issue: adaptortest.Issue,
+		probe: func(_ context.Context, address string, c *tls.Config) error {
+			return s.probeSimulated(address, c.ServerName)
+		},
+		handOver: func(_ context.Context, address string, c *tls.Config, document []byte) error {
+			return s.takePod(address, c.ServerName, document)
+		},
+		answers:    func(context.Context, *relaypb.ServeRequest) error { return nil },
+		lose:       func(id string) { s.must(s.cloud.DeleteInstance(s.t.Context(), id)) },
+		beforePods: func() {},
+		mayFail:    func(*workload) bool { return true },
+		trouble: func() {
+			s.tell("the cloud fails")
+			s.faults(s.process.conn, 1+s.random.IntN(3))
+			s.faults(s.nodes[s.random.IntN(len(s.nodes))].conn, 1+s.random.IntN(3))
+		},
+	}
+}
+
+// run returns where processes ended, and where pods got their VMs.
+func (s *poolSchedule) run(nodes, steps int) []string {
 	s.openProcess()
-	for range 3 {
+	for range nodes {
 		s.addNode()
 	}
 	s.makePool()
 	s.pass(time.Duration(s.random.IntN(40)) * time.Second)
-	for range 15 + s.random.IntN(25) {
+	for range steps {
 		s.step()
 		s.check()
-		if t.Failed() {
+		if s.t.Failed() {
 			break
 		}
 	}
-	if !t.Failed() {
+	if !s.t.Failed() {
 		s.settle()
 	}
 	s.close()
-	if t.Failed() {
-		t.Logf("run it again with OUTRIGGER_SEED=%d; what happened:\n%s", seed, strings.Join(s.story, "\n"))
+	if s.t.Failed() {
+		s.t.Logf("run it again with OUTRIGGER_SEED=%d; what happened:\n%s", s.seed, strings.Join(s.story, "\n"))
 	}
 	return s.stats
 }
@@ -258,7 +329,7 @@ func (s *poolSchedule) dial(address, server string) (*machine, error) {
 	return m, nil
 }
 
-func (s *poolSchedule) probe(address, server string) error {
+func (s *poolSchedule) probeSimulated(address, server string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := s.dial(address, server)
@@ -270,7 +341,7 @@ func (s *poolSchedule) probe(address, server string) error {
 
 var podNameIn = regexp.MustCompile(`"pod-name": "([^"]+)"`)
 
-func (s *poolSchedule) handOver(address, server string, document []byte) error {
+func (s *poolSchedule) takePod(address, server string, document []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, err := s.dial(address, server)
@@ -291,7 +362,7 @@ func (s *poolSchedule) handOver(address, server string, document []byte) error {
 }
 
 func (s *poolSchedule) openProcess() {
-	s.process = newProcess(s.api, s.connection(), s.random, s.lag, s.probe)
+	s.process = newProcess(s.api, s.random, s.lag, s.vms)
 	s.configure()
 	s.troubled = time.Now()
 }
@@ -307,7 +378,8 @@ func (s *poolSchedule) connection() *fake.Cloud {
 	return c
 }
 
-func (s *poolSchedule) faults(c *fake.Cloud, n int) {
+func (s *poolSchedule) faults(to conn, n int) {
+	c := to.(*fake.Cloud)
 	if s.benign {
 		return
 	}
@@ -325,13 +397,13 @@ func (s *poolSchedule) addNode() {
 	s.serial++
 	name := fmt.Sprintf("node-%d", s.serial)
 	s.must(s.api.Create(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-	w := newWorker(s.t, name, s.api, s.lag, s.handOver)
-	w.open(s.connection())
+	w := newWorker(s.t, name, s.api, s.lag, s.vms)
+	w.open()
 	s.nodes = append(s.nodes, w)
 }
 
 func (s *poolSchedule) makePool() {
-	s.must(s.api.Create(s.t.Context(), &v1alpha1.PodVMPool{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: v1alpha1.PodVMPoolSpec{MinReady: int32(2 + s.random.IntN(5)), Arch: runtime.GOARCH}}))
+	s.must(s.api.Create(s.t.Context(), &v1alpha1.PodVMPool{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: v1alpha1.PodVMPoolSpec{MinReady: int32(min(2+s.random.IntN(5), s.waiting-1)), Arch: runtime.GOARCH}}))
 }
 
 func (s *poolSchedule) getPool() *v1alpha1.PodVMPool {
@@ -346,12 +418,12 @@ func (s *poolSchedule) getPool() *v1alpha1.PodVMPool {
 
 // pass lets time pass.
 func (s *poolSchedule) pass(d time.Duration) {
-	for end := time.Now().Add(d); ; {
+	for end := time.Now().Add(d / s.vms.pace); ; {
 		if s.random.IntN(4) > 0 || s.benign {
 			s.must(s.deliver(s.t.Context()))
 		}
 		s.work(s.t.Context())
-		if s.api.refuses.Load() && time.Since(s.refused) > 10*time.Second {
+		if s.api.refuses.Load() && time.Since(s.refused)*s.vms.pace > 10*time.Second {
 			s.process.fuse.kill() // it could not renew its lease
 		}
 		if s.process.failures > 0 || s.api.refuses.Load() || s.process.fuse.burnt() {
@@ -360,7 +432,7 @@ func (s *poolSchedule) pass(d time.Duration) {
 		if !time.Now().Before(end) {
 			return
 		}
-		time.Sleep(min(time.Until(end), max(time.Until(s.next()), 100*time.Millisecond)))
+		time.Sleep(min(time.Until(end), max(time.Until(s.next()), 100*time.Millisecond/s.vms.pace)))
 	}
 }
 
@@ -381,7 +453,7 @@ func (s *poolSchedule) step() {
 		w := s.nodes[s.random.IntN(len(s.nodes))]
 		s.tell("the adaptor of %s is killed", w.name)
 		w.kill()
-		w.open(s.connection())
+		w.open()
 	case n == 10:
 		s.loseNode()
 	case n == 11:
@@ -394,9 +466,7 @@ func (s *poolSchedule) step() {
 		s.tell("the controller ends at one of its next calls")
 		s.process.fuse.light(s.random, "creation", "CreateInstance", "CreateInstance", "patch", "patch of the status", "deletion", "DeleteInstance")
 	case n == 14:
-		s.tell("the cloud fails")
-		s.faults(s.process.conn, 1+s.random.IntN(3))
-		s.faults(s.nodes[s.random.IntN(len(s.nodes))].conn, 1+s.random.IntN(3))
+		s.trouble()
 	case n == 15:
 		s.refuse(!s.api.refuses.Load())
 	case n == 16:
@@ -445,7 +515,7 @@ func (s *poolSchedule) revive() {
 	for _, w := range s.nodes {
 		if s.burnt(w.fuse, w.name) && (s.benign || s.random.IntN(3) > 0) {
 			w.kill()
-			w.open(s.connection())
+			w.open()
 		}
 	}
 	for _, p := range slices.Clone(s.pods) {
@@ -461,8 +531,9 @@ func (s *poolSchedule) revive() {
 
 // podsCome starts pods on several nodes at once.
 func (s *poolSchedule) podsCome() {
+	s.beforePods()
 	var coming []*workload
-	for range 1 + s.random.IntN(5) {
+	for range min(1+s.random.IntN(5), s.vms.pods-len(s.pods)) {
 		s.serial++
 		w := s.nodes[s.random.IntN(len(s.nodes))]
 		if w.fuse.burnt() {
@@ -484,7 +555,7 @@ func (s *poolSchedule) podsCome() {
 	}
 	go func() { all.Wait(); close(done) }()
 	for running := true; running; {
-		s.pass(50 * time.Millisecond)
+		s.pass(50 * time.Millisecond * s.vms.pace)
 		select {
 		case <-done:
 			running = false
@@ -493,13 +564,14 @@ func (s *poolSchedule) podsCome() {
 	}
 	for _, p := range coming {
 		s.pods = append(s.pods, p)
-		s.mu.Lock()
-		if m := s.machines[p.address]; p.err == nil && m != nil {
+		if m := s.at(p.address); p.err == nil && m != nil {
 			p.instance = m.id
 			s.stats = append(s.stats, map[bool]string{true: tookOne, false: "a pod has a VM of its own"}[m.pod != ""])
 		}
-		s.mu.Unlock()
 		s.tell("%s on %s: instance %s, %v", p.name, p.node.name, p.instance, p.err)
+		if p.err != nil && !s.mayFail(p) {
+			s.t.Errorf("%s does not start: %v", p.name, p.err)
+		}
 		if p.err == nil && p.instance == "" {
 			s.t.Errorf("%s is ready and its VM at %q is gone", p.name, p.address)
 		}
@@ -572,12 +644,12 @@ func (s *poolSchedule) edit() {
 	if pool == nil || pool.DeletionTimestamp != nil {
 		return
 	}
-	pool.Spec.MinReady, pool.Spec.MaxReady = int32(s.random.IntN(7)), nil
+	pool.Spec.MinReady, pool.Spec.MaxReady = int32(s.random.IntN(s.waiting)), nil
 	if s.random.IntN(2) == 0 {
-		most := pool.Spec.MinReady + int32(s.random.IntN(4))
+		most := pool.Spec.MinReady + int32(s.random.IntN((s.waiting+1)/2))
 		pool.Spec.MaxReady = &most
 	}
-	pool.Spec.InstanceType = []string{"", "", "", "fake.large"}[s.random.IntN(4)]
+	pool.Spec.InstanceType = s.types[s.random.IntN(len(s.types))]
 	pool.Spec.MaxAge = []*metav1.Duration{nil, {Duration: time.Hour}}[s.random.IntN(2)]
 	s.tell("the pool is to have %d of type %q", pool.Spec.MinReady, pool.Spec.InstanceType)
 	s.must(s.api.Update(s.t.Context(), pool))
@@ -599,7 +671,7 @@ func (s *poolSchedule) replacePool() {
 func (s *poolSchedule) loseInstance() {
 	for _, pp := range s.peerPodsOf(func(pp *v1alpha1.PeerPod) bool { return claims.Waits(pp) }) {
 		s.tell("the cloud takes instance %s back", pp.Spec.InstanceID)
-		s.must(s.cloud.DeleteInstance(s.t.Context(), pp.Spec.InstanceID))
+		s.lose(pp.Spec.InstanceID)
 		return
 	}
 }
@@ -617,10 +689,15 @@ func (s *poolSchedule) peerPodsOf(is func(*v1alpha1.PeerPod) bool) (some []*v1al
 
 func everyPeerPod(*v1alpha1.PeerPod) bool { return true }
 
-func (s *poolSchedule) instances() (list []fake.Resource) {
+// leaks returns all that the simulated cloud has.
+func (s *poolSchedule) leaks() []fake.Resource {
 	all, err := s.cloud.Leaks()
 	s.must(err)
-	return slices.DeleteFunc(all, func(r fake.Resource) bool { return r.Kind != fake.KindInstance })
+	return all
+}
+
+func (s *poolSchedule) resources() (list []fake.Resource) {
+	return slices.DeleteFunc(s.leaks(), func(r fake.Resource) bool { return r.Kind != fake.KindInstance })
 }
 
 // check checks what holds at any time.
@@ -634,7 +711,7 @@ func (s *poolSchedule) check() {
 	patience := s.process.r.options.Grace + 2*s.process.r.options.Period
 	for _, i := range s.instances() {
 		there[i.ID] = true
-		age := min(time.Since(i.Made), time.Since(s.troubled))
+		age := min(time.Since(i.Made), time.Since(s.troubled)) * s.vms.pace
 		if !keys[i.Key] && (i.Tags[provider.TagNamespace] == "system" || age > patience) {
 			s.t.Errorf("instance %s of sandbox %s has no PeerPod for %s", i.ID, i.Key, age)
 		}
@@ -665,7 +742,7 @@ func (s *poolSchedule) settle() {
 	for _, w := range s.nodes {
 		s.burnt(w.fuse, w.name)
 		w.kill()
-		w.open(s.connection())
+		w.open()
 	}
 	s.until("the pool and the pods have what they need", s.settled)
 	if s.t.Failed() {
@@ -678,8 +755,7 @@ func (s *poolSchedule) settle() {
 		s.must(s.api.Delete(s.t.Context(), pool))
 	}
 	s.until("nothing is left", func() string {
-		left, err := s.cloud.Leaks()
-		s.must(err)
+		left := s.left()
 		journals := 0
 		for _, w := range s.nodes {
 			entries, _ := os.ReadDir(w.path("pods"))
@@ -695,7 +771,7 @@ func (s *poolSchedule) settle() {
 
 // until lets time pass until nothing is missing.
 func (s *poolSchedule) until(what string, missing func() string) {
-	for end := time.Now().Add(2 * time.Hour); ; {
+	for end := time.Now().Add(2 * time.Hour / s.vms.pace); ; {
 		s.revive()
 		s.pass(10 * time.Second)
 		s.check()

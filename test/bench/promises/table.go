@@ -52,6 +52,7 @@ func All() []Promise {
 		{Name: "restored-seconds", What: "`outrigger run` to first output with a VM that is restored", Bound: AtMost, Figure: 1, Unit: "s", Section: speed, Package: Bench, Benchmark: "run", Idle: true},
 		{Name: "pool-seconds", What: "`outrigger run` to first output with a VM of a pool", Bound: AtMost, Figure: 0.6, Unit: "s", Section: speed, Package: Bench, Benchmark: "run", Idle: true},
 		{Name: "claim-to-ready", What: "from the claim of a VM of a pool to its agent's first reply", Bound: AtMost, Figure: 0.25, Unit: "s", Section: speed, Package: Bench, Benchmark: "run", Idle: true},
+		{Name: "pool-vm-memory", What: "a VM of 512 MiB that waits in a pool: memory that it does not share, without translated code", Bound: AtMost, Figure: 50, Unit: "MiB", Section: speed, Package: Bench, Benchmark: "pool-vm"},
 		{Name: "pull-and-start", What: "pull and start of a small image", Bound: AtMost, Figure: 0.5, Unit: "s", Section: speed, Package: Bench, Benchmark: "run", Idle: true},
 		{Name: "large-image", What: "pull and start of an image of 100 MiB, against copying its layer and unpacking it with tar in the same VM", Bound: AtMost, Figure: 2, Unit: "times", Section: speed, Package: Bench, Benchmark: "large-image"},
 
