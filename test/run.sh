@@ -31,6 +31,9 @@ else
   rm -rf "$out"
 fi
 mkdir -p "$out"
+# Without an image all tests with VMs would be skipped.
+podvm=${OUTRIGGER_PODVM_DIR:-$PWD/bin/podvm}
+[ -e "$podvm/initrd.cpio" ] || { echo "test: OUTRIGGER_PODVM_DIR is $podvm, where there is no image of the pod VM; unset it, or run: make podvm PODVM=$podvm" >&2; exit 1; }
 # VMs of all packages are restored from what the first of their size has saved.
 export QEMU_TEMPLATE_DIR=$PWD/bin/test/templates
 
