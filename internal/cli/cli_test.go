@@ -555,6 +555,10 @@ func TestConsole(t *testing.T) {
 	if code, stdout, stderr := s.run("console", "p1"); code != 0 || stdout != "BIOS\n[0.0] Linux\n" {
 		t.Errorf("code %d, %q, %s", code, stdout, stderr)
 	}
+	s.node.ConsoleText = "BIOS\nlogin: "
+	if code, stdout, stderr := s.run("console", "--tail", "1", "p1"); code != 0 || stdout != "login: " {
+		t.Errorf("console of a line without an end: %d, %q, %s", code, stdout, stderr)
+	}
 	if got := string(newSince([]byte("a\nb\n"), []byte("a\nb\nc\n"))); got != "c\n" {
 		t.Errorf("new part %q", got)
 	}

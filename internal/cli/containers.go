@@ -170,6 +170,11 @@ func (r *runner) kept(p *podContainer, spec podclient.ContainerSpec) record.Cont
 func (r *runner) began(p *podContainer, c *podclient.Container, kept record.Container) {
 	kept.ID = c.ID()
 	p.running.Store(&runningContainer{c, kept})
+	r.noting.Lock()
+	if r.record.Started.IsZero() { // so that what a first container said is kept when another does not start
+		r.record.Started = time.Now().UTC()
+	}
+	r.noting.Unlock()
 	if r.req.Pod != nil {
 		c.Stream(p.streams)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // TestFlagsOfDocker: what reaches the pod's agent.
@@ -592,5 +593,16 @@ func TestRestartPolicy(t *testing.T) {
 		if code, _, stderr := s.run("run", "--restart", text, s.image); code != 125 || !strings.Contains(stderr, want) {
 			t.Errorf("--restart %s: %d, %s", text, code, stderr)
 		}
+	}
+}
+
+// TestDeepMountsComeLast: no mount hides one that lies in it, in whichever order they are typed.
+func TestDeepMountsComeLast(t *testing.T) {
+	f := &runFlags{}
+	f.Mounts = []podclient.Mount{{Destination: "/etc/app/app.conf"}, {Destination: "/var/lib"}, {Destination: "/etc/app"}}
+	a := newStand(t).app(nil, &buffer{}, &buffer{})
+	f.request(a, "busybox", nil) // with other settings that are missing
+	if f.Mounts[0].Destination != "/var/lib" || f.Mounts[1].Destination != "/etc/app" || f.Mounts[2].Destination != "/etc/app/app.conf" {
+		t.Errorf("mounts in the order %+v", f.Mounts)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"slices"
 	"strconv"
 	"time"
 
@@ -128,8 +129,8 @@ func (a *App) console(ctx context.Context, name string, lines int, size int64, f
 		return fmt.Errorf("console of pod %s: %w", name, err)
 	}
 	out := redact.Console(a.Stdout)
-	all := bytes.SplitAfter(seen, []byte("\n"))
-	out.Write(bytes.Join(all[max(0, len(all)-1-lines):], nil)) // after the last line's end there is an empty one
+	all := slices.Collect(bytes.Lines(seen))
+	out.Write(bytes.Join(all[max(0, len(all)-lines):], nil))
 	for follow {
 		select {
 		case <-ctx.Done():

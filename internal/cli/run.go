@@ -166,6 +166,10 @@ func (f *runFlags) request(a *App, image string, command []string) (req *runRequ
 	f.Keep = !f.rm
 	f.Name = cmp.Or(f.Name, defaultName(image, f.ID))
 	f.Hostname = cmp.Or(f.Hostname, f.Name)
+	deeper := func(a, b podclient.Mount) int {
+		return strings.Count(a.Destination, "/") - strings.Count(b.Destination, "/")
+	}
+	slices.SortStableFunc(f.Mounts, deeper) // as docker does: none hides what another brings to a place in it
 	var caps, dns, env error
 	f.Capabilities, caps = parseCapabilities(f.capAdd, f.capDrop)
 	f.DNS, dns = parseDNS(f.DNS)

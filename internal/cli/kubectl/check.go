@@ -140,7 +140,7 @@ func unread(err error, what string) doctor.Result {
 func (k *checker) workload(ctx context.Context, kind, name string) doctor.Result {
 	var w workload
 	err := k.c.Get(ctx, api(apps, k.app.system, strings.ToLower(kind)+"s", name), &w)
-	if apierrors.IsNotFound(err) && k.capacity(ctx).Status != doctor.Error { // an adaptor takes back what it offers when it ends
+	if apierrors.IsNotFound(err) && k.outsideOfPods(ctx) {
 		return doctor.Warn("nothing, if its program runs under another name or outside of pods; else "+applyHint,
 			"there is no %s %s in %s; nodes offer VMs nevertheless", kind, name, k.app.system)
 	}
@@ -149,6 +149,13 @@ func (k *checker) workload(ctx context.Context, kind, name string) doctor.Result
 	}
 	x := componentOf(kind, &w)
 	return x.readiness()
+}
+
+// outsideOfPods reports whether the programs run without the manifests: nodes offer VMs, which an adaptor takes back when
+// it ends, and there is no DaemonSet of adaptors. One that is there misses what it came with.
+func (k *checker) outsideOfPods(ctx context.Context) bool {
+	err := k.c.Get(ctx, api(apps, k.app.system, "daemonsets", adaptorName), &workload{})
+	return apierrors.IsNotFound(err) && k.capacity(ctx).Status == doctor.OK
 }
 
 // why quotes the condition that says what keeps replicas away.

@@ -274,9 +274,13 @@ func (d *Description) hopeless(scheduling bool) bool {
 	}
 	return slices.ContainsFunc(d.Problems, func(p Problem) bool { return slices.Contains(final, p.Reason) }) ||
 		slices.ContainsFunc(d.Events, func(e Event) bool {
-			return e.Reason == noSandbox && !strings.Contains(e.Message, "the time for it was over")
+			again := func(text string) bool { return strings.Contains(e.Message, text) }
+			return e.Reason == noSandbox && !slices.ContainsFunc(transient, again)
 		})
 }
+
+// transient are texts of sandboxes that the kubelet makes again with more luck: a slow VM, an adaptor that is exchanged.
+var transient = []string{"the time for it was over", "the VM was not ready within", "the adaptor is shutting down", "hypervisor.sock", "failed to reserve sandbox name"}
 
 // noSandbox is the reason of the kubelet's Event when the container runtime has no VM for a pod.
 const noSandbox = "FailedCreatePodSandBox"

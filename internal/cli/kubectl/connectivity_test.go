@@ -227,3 +227,16 @@ func TestConnectivityRefuses(t *testing.T) {
 		t.Errorf("no image: exit code %d, %s", code, errs)
 	}
 }
+
+// TestTransientSandboxes: what the kubelet tries again with more luck is waited for.
+func TestTransientSandboxes(t *testing.T) {
+	for text, want := range map[string]bool{
+		"the VM was not ready within the 30s that the caller gave it": false, "the adaptor is shutting down": false,
+		"dial unix /run/peerpod/hypervisor.sock: connect: no such file or directory": false, "no instance type has 99 CPUs": true,
+	} {
+		d := &Description{Events: []Event{{Reason: noSandbox, Message: "Failed to create pod sandbox: " + text}}}
+		if d.hopeless(true) != want {
+			t.Errorf("%q: hopeless %v", text, !want)
+		}
+	}
+}

@@ -177,8 +177,9 @@ func (s *Status) managers(ctx context.Context, c *cluster) {
 
 // awaitReady returns the first status that is ready, or the last before the time was over.
 func (a *App) awaitReady(ctx context.Context, c *cluster, timeout time.Duration) *Status {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer time.AfterFunc(timeout, cancel).Stop() // with a deadline, the client's limit of requests is an error before it
 	changes := c.changes(ctx, api(apps, "", "daemonsets"), api(apps, "", "deployments"), core("", "nodes"), core(a.system, "configmaps"),
 		api(admission, "", "mutatingwebhookconfigurations"), api(definitions, "", "customresourcedefinitions"), api(managerGroup, "", "cloudcontrollermanagers"))
 	var last *Status

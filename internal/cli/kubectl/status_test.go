@@ -98,6 +98,7 @@ func TestStatusFinds(t *testing.T) {
 			part(f, relay, "status")["updatedNumberScheduled"] = 1
 			part(f, relay, "spec")["updateStrategy"] = o{"type": "OnDelete"}
 		}, relayName, doctor.Warning, "earlier version on 1 of 2", "drain"},
+		"no relay":   {gone("daemonsets", relayName), "relay", doctor.Error, "is not there", "kubectl apply"},
 		"no adaptor": {gone("daemonsets", adaptorName), "adaptor", doctor.Warning, "nodes offer VMs", "outside of pods"},
 		"bad setting": {func(f *fakeAPI) {
 			f.put(core(SystemNamespace, "configmaps", configMapName), o{"data": o{"CLOUD_PROVIDER": testCloud}})
