@@ -426,6 +426,33 @@ func TestKilledMonitorIsReplaced(t *testing.T) {
 	os.Remove(s.root + "/go")
 }
 
+// TestMonitorAndVMAreGone: what the pod said and how it ended is known until rm.
+func TestMonitorAndVMAreGone(t *testing.T) {
+	s := newStand(t)
+	s.detached("p1", "echo one; exec sleep 1000")
+	eventually(t, "it is up", func() bool { _, out, _ := s.run("logs", "p1"); return out == "one\n" })
+	s.killMonitor("p1")
+	s.node.Agents()[0].Drop()
+	if code, _, stderr := s.run(s.sh("true")...); code != 0 { // the next pod has what is left removed
+		t.Fatalf("run: %d, %s", code, stderr)
+	}
+	if code, out, stderr := s.run("ps", "-a", "--format", "{{.Names}} {{.State}}"); code != 0 || out != "p1 exited\n" {
+		t.Errorf("ps: %d, %q, %s", code, out, stderr)
+	}
+	if _, out, stderr := s.run("wait", "p1"); out != "125\n" {
+		t.Errorf("wait: %q, %s", out, stderr)
+	}
+	if _, out, stderr := s.run("logs", "p1"); out != "one\n" {
+		t.Errorf("logs: %q, %s", out, stderr)
+	}
+	if n := s.node.VMs(); n != 0 {
+		t.Errorf("%d VMs are left", n)
+	}
+	if code, _, stderr := s.run("rm", "p1"); code != 0 {
+		t.Errorf("rm: %d, %s", code, stderr)
+	}
+}
+
 func TestSignalsReachTheContainer(t *testing.T) {
 	for _, test := range []struct {
 		name, script string

@@ -19,28 +19,38 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
-// forget ends the life of a pod whose VM is gone: its record is finished if it
-// is to be kept and the pod has run, else removed, and with the last pod goes the adaptor.
+// forget ends the life of a pod whose VM is gone, and with the last pod goes the adaptor.
 func (a *App) forget(ctx context.Context, n *node.Node, p *record.Pod, finish func(*record.Pod)) error {
 	unlock, err := n.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if finish != nil {
-		p.Status, p.AgentSocket, p.Ports = record.Exited, "", nil
-		finish(p)
-		err = n.Pods().End(p.ID, p.ExitCode)
-	}
-	if p.Keep && !p.Started.IsZero() && finish != nil {
-		err = errors.Join(err, n.Pods().Save(p))
-	} else {
-		err = errors.Join(err, n.Pods().Delete(p.ID))
-	}
-	if err != nil {
+	if err := settle(n, p, finish); err != nil {
 		return err
 	}
 	return n.StopIfUnused(ctx)
+}
+
+// settle finishes the record of a pod whose VM is gone, if it is to be kept and the pod has run. Else, and without
+// finish, it removes it. The caller holds the lock.
+func settle(n *node.Node, p *record.Pod, finish func(*record.Pod)) error {
+	if finish == nil {
+		return n.Pods().Delete(p.ID)
+	}
+	p.Status, p.AgentSocket, p.Ports = record.Exited, "", nil
+	finish(p)
+	err := n.Pods().End(p.ID, p.ExitCode)
+	if p.Keep && !p.Started.IsZero() {
+		return errors.Join(err, n.Pods().Save(p))
+	}
+	return errors.Join(err, n.Pods().Delete(p.ID))
+}
+
+// lost finishes the record of a pod that has lost its owner and its VM.
+func lost(p *record.Pod) {
+	p.ExitCode, p.Finished = exitFailure, time.Now().UTC()
+	p.Error = "the process that kept the pod was killed, and its VM could not be kept"
 }
 
 // stopVM removes the VM of a pod from outside of its owner. The caller does not
@@ -90,7 +100,7 @@ func needAdaptor(pods []*record.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *record.Pod) bool { return p.OwnAdaptor && p.Live() })
 }
 
-// sweep removes pods whose owner was killed, and gives detached ones that still
+// sweep ends pods whose owner was killed, and gives detached ones that still
 // run a new monitor. The caller holds the lock. What cannot be removed now is
 // said and left for the next time.
 func (a *App) sweep(ctx context.Context, n *node.Node) {
@@ -105,7 +115,7 @@ func (a *App) sweep(ctx context.Context, n *node.Node) {
 		if p.Detached && p.Status == record.Running && a.adopt(ctx, n, p) == nil {
 			continue
 		}
-		if err := a.removeDead(ctx, n, p); err != nil {
+		if err := a.removeDead(ctx, n, p, lost); err != nil {
 			fmt.Fprintf(a.Stderr, "outrigger: pod %s was left by a process that died and cannot be removed: %s\n", p.Name, commandline.WithoutProtocol(err.Error()))
 		}
 	}
@@ -121,8 +131,8 @@ func (a *App) adopt(ctx context.Context, n *node.Node, p *record.Pod) error {
 	return a.spawnResume(n, p)
 }
 
-// removeDead removes a pod that has no owner any more.
-func (a *App) removeDead(ctx context.Context, n *node.Node, p *record.Pod) error {
+// removeDead removes what there is of a pod that has no owner any more, and settles its record.
+func (a *App) removeDead(ctx context.Context, n *node.Node, p *record.Pod, finish func(*record.Pod)) error {
 	if err := a.reviveLocked(ctx, n, p); err != nil {
 		return err
 	}
@@ -137,7 +147,7 @@ func (a *App) removeDead(ctx context.Context, n *node.Node, p *record.Pod) error
 	if err != nil {
 		return err
 	}
-	return n.Pods().Delete(p.ID)
+	return settle(n, p, finish)
 }
 
 // ownerGrace is how long the process that owns a pod may take to remove it.
@@ -229,7 +239,7 @@ func (a *App) removeOne(ctx context.Context, n *node.Node, p *record.Pod, force 
 	if !now.Live() {
 		return n.Pods().Delete(now.ID)
 	}
-	return a.removeDead(ctx, n, now)
+	return a.removeDead(ctx, n, now, nil)
 }
 
 // endOwner lets the owner remove its pod, and kills an owner that does not.

@@ -87,13 +87,13 @@ func (a *App) startMonitor(ctx context.Context, req *runRequest, quiet bool) err
 		return err
 	}
 	defer events.Close()
+	signals, stop := catchSignals() // before there is a monitor that would not hear of one
+	defer stop()
 	cmd, err := spawnMonitor(bytes.NewReader(request), out, "--root", req.Root)
 	out.Close()
 	if err != nil {
 		return err
 	}
-	signals, stop := catchSignals()
-	defer stop()
 	go func() {
 		for sig := range signals {
 			if ends(sig) {

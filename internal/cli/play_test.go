@@ -85,6 +85,22 @@ func TestPlayInitContainerThatFails(t *testing.T) {
 	}
 }
 
+// TestInitContainerIsHeard: what one said that failed is in the log, until rm.
+func TestInitContainerIsHeard(t *testing.T) {
+	s := newStand(t)
+	req := s.inBackground(`  restartPolicy: Never
+  initContainers: [{name: i, image: IMAGE, command: [sh, -c, "echo why; exit 6"]}]
+  containers: [{name: a, image: IMAGE, command: [echo, never]}]
+`)
+	req.Keep = true
+	if err := s.app(nil, &buffer{}, &buffer{}).startMonitor(t.Context(), req, true); err == nil {
+		t.Error("a pod whose init container fails has started")
+	}
+	if _, out, stderr := s.run("logs", "p1"); out != "[i] why\n" {
+		t.Errorf("log %q, %s", out, stderr)
+	}
+}
+
 // TestPlayRetriesInitContainers: the pod is not running before they have succeeded.
 func TestPlayRetriesInitContainers(t *testing.T) {
 	s := newStand(t)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
@@ -218,6 +219,18 @@ func Issue(serverName string, _ time.Time) (*adaptor.Identity, error) {
 		NodeIdentity: adaptor.NodeIdentity{CA: "CA of " + serverName, ClientCert: "client certificate", ClientKey: "client key"},
 		ServerCert:   "server certificate of " + serverName,
 		ServerKey:    "server key of " + serverName,
+	}, nil
+}
+
+// IssueReal issues certificates that TLS can read.
+func IssueReal(serverName string, now time.Time) (*adaptor.Identity, error) {
+	b, err := podtls.NewBundle(serverName, now)
+	if err != nil {
+		return nil, err
+	}
+	return &adaptor.Identity{
+		NodeIdentity: adaptor.NodeIdentity{CA: string(b.CAPEM), ClientCert: string(b.ClientCertPEM), ClientKey: string(b.ClientKeyPEM)},
+		ServerCert:   string(b.ServerCertPEM), ServerKey: string(b.ServerKeyPEM),
 	}, nil
 }
 

@@ -144,6 +144,9 @@ func (n *netTest) findImage(ctx context.Context) error {
 	if err := n.c.Get(ctx, api(apps, n.app.system, "daemonsets", relayName), &relay); err != nil {
 		return fmt.Errorf("find the image of DaemonSet %s/%s, or give --image: %w", n.app.system, relayName, err)
 	}
+	if len(relay.Spec.Template.Spec.Containers) == 0 {
+		return fmt.Errorf("DaemonSet %s/%s has no container: give --image", n.app.system, relayName)
+	}
 	n.options.image = relay.Spec.Template.Spec.Containers[0].Image
 	return nil
 }

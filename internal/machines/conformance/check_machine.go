@@ -267,7 +267,7 @@ var failureChecks = []Check{
 			case provisioned(infra):
 				fx.Fatalf("the InfraMachine that is not to be possible is provisioned: is the file's one really refused?")
 			case c == nil || c.Status == metav1.ConditionTrue:
-				return "there is no condition Ready that is not True"
+				return "condition Ready is missing or True"
 			case c.Reason == "" || c.Message == "":
 				return "its reason is " + c.Reason + ", its message is empty"
 			}

@@ -22,25 +22,13 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/handover"
-	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/adaptortest"
 	"github.com/outrigger/outrigger/test/crashtest"
 )
-
-// issueReal issues certificates that TLS can read.
-func issueReal(name string, now time.Time) (*adaptor.Identity, error) {
-	b, err := podtls.NewBundle(name, now)
-	if err != nil {
-		return nil, err
-	}
-	return &adaptor.Identity{
-		NodeIdentity: adaptor.NodeIdentity{CA: string(b.CAPEM), ClientCert: string(b.ClientCertPEM), ClientKey: string(b.ClientKeyPEM)},
-		ServerCert:   string(b.ServerCertPEM), ServerKey: string(b.ServerKeyPEM),
-	}, nil
-}
 
 // poolStand is a stand with a pool, whose VMs answer as they are told to.
 type poolStand struct {
@@ -57,7 +45,7 @@ func newPoolStand(t *testing.T, size int) *poolStand {
 	p := &poolStand{handed: map[string]string{}}
 	p.stand = newStand(t, func(s *stand) {
 		s.opts.Pool = adaptor.Pool{Size: size}
-		s.opts.TLS.Issue = issueReal
+		s.opts.TLS.Issue = adaptortest.IssueReal
 		s.opts.HandOver = p.handOver
 	})
 	p.serve()
@@ -263,7 +251,7 @@ func joinPool(dir string) func(*adaptor.Options) (func(context.Context), error) 
 				}
 			}
 		}
-		o.Pool.Size, o.TLS.Issue = 1, issueReal
+		o.Pool.Size, o.TLS.Issue = 1, adaptortest.IssueReal
 		o.HandOver = func(_ context.Context, _ string, config *tls.Config, document []byte) error {
 			used := filepath.Join(dir, "used-"+config.ServerName)
 			if len(document) == 0 {

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
-	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
@@ -28,6 +27,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/providers/qemu"
+	"github.com/outrigger/outrigger/test/adaptortest"
 	processes "github.com/outrigger/outrigger/test/stand"
 	"github.com/outrigger/outrigger/test/testns"
 	"github.com/outrigger/outrigger/test/tier"
@@ -77,7 +77,7 @@ func runOnQEMU(t *testing.T, cfg qemu.Config, seed uint64) []string {
 	v := &realVMs{poolSchedule: s, cfg: cfg, handed: map[string]string{}, killed: map[string]bool{}}
 	v.chance = func(n int) bool { s.mu.Lock(); defer s.mu.Unlock(); return !s.benign && s.lags.IntN(n) == 0 }
 	s.vms = vms{
-		connect: v.connect, instances: v.instances, left: v.left, at: v.at, issue: issueReal, probe: v.probe, handOver: v.handOver, answers: v.answers,
+		connect: v.connect, instances: v.instances, left: v.left, at: v.at, issue: adaptortest.IssueReal, probe: v.probe, handOver: v.handOver, answers: v.answers,
 		trouble: v.kill, beforePods: v.awaitWaiting, lose: func(id string) { s.must(v.connect().DeleteInstance(t.Context(), id)) }, mayFail: v.mayFail,
 		pace: 15, pods: 3, waiting: 3, types: []string{""},
 	}
@@ -127,17 +127,6 @@ func (v *realVMs) at(address string) *machine {
 		}
 	}
 	return nil
-}
-
-func issueReal(name string, now time.Time) (*adaptor.Identity, error) {
-	b, err := podtls.NewBundle(name, now)
-	if err != nil {
-		return nil, err
-	}
-	return &adaptor.Identity{
-		NodeIdentity: adaptor.NodeIdentity{CA: string(b.CAPEM), ClientCert: string(b.ClientCertPEM), ClientKey: string(b.ClientKeyPEM)},
-		ServerCert:   string(b.ServerCertPEM), ServerKey: string(b.ServerKeyPEM),
-	}, nil
 }
 
 func (v *realVMs) probe(ctx context.Context, address string, c *tls.Config) error {
