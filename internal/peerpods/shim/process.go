@@ -4,6 +4,7 @@ package shim
 
 import (
 	"cmp"
+	"context"
 	"sync"
 	"syscall"
 	"time"
@@ -21,6 +22,11 @@ const lostStatus = 255
 // outputPatience is how long the output of a killed process, or of one that is
 // deleted, may wait for a reader.
 const outputPatience = 10 * time.Second
+
+// readerPatience is how long the state of a process that has ended waits for a reader of its
+// output. A containerd that has restarted opens its ends of the FIFOs, asks for the state, and,
+// of a process that has ended, closes them again, read or not (containerd 1.6, task.Delete).
+const readerPatience = 500 * time.Millisecond
 
 // process is a container's first process or an exec, from Create to Delete.
 type process struct {
@@ -131,6 +137,16 @@ func (p *process) exit(code uint32, tell func(at *timestamppb.Timestamp)) {
 	p.stdio.Finish()
 	tell(timestamppb.New(p.at))
 	close(p.exited)
+}
+
+// awaitReader gives containerd the time to read what a process that has ended wrote.
+func (p *process) awaitReader(ctx context.Context) {
+	p.mu.Lock()
+	ended, s := p.status == task.Status_STOPPED, p.stdio
+	p.mu.Unlock()
+	if ended {
+		s.AwaitReader(ctx, readerPatience)
+	}
 }
 
 // forget releases the process's resources.

@@ -139,11 +139,12 @@ func (s *Service) Checkpoint(context.Context, *taskapi.CheckpointTaskRequest) (*
 }
 
 // State returns what is known of a process, without asking the guest.
-func (s *Service) State(_ context.Context, req *taskapi.StateRequest) (*taskapi.StateResponse, error) {
+func (s *Service) State(ctx context.Context, req *taskapi.StateRequest) (*taskapi.StateResponse, error) {
 	c, p, err := s.process(req.ID, req.ExecID)
 	if err != nil {
 		return nil, err
 	}
+	p.awaitReader(ctx)
 	code, at := p.result()
 	return &taskapi.StateResponse{
 		ID: c.id, ExecID: p.exec, Bundle: c.path, Pid: pid(), Status: p.state(),

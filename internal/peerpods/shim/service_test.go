@@ -395,3 +395,32 @@ func writeVersion(t *testing.T, dir, name, content string) {
 		t.Fatal(err)
 	}
 }
+
+// TestStateWaitsForTheReader: a containerd that has restarted, and asks for the state of what ended meanwhile, has its
+// output by then. One that does not read has the state all the same.
+func TestStateWaitsForTheReader(t *testing.T) {
+	r := newRig(t)
+	r.sandbox()
+	r.app("app", "sleep", "infinity")
+	f := r.fifos("e1")
+	r.exec("e1", f, "echo", "last words")
+	r.waitExit("app", "e1")
+	began := time.Now()
+	s, err := r.State(r.ctx(), &taskapi.StateRequest{ID: "app", ExecID: "e1"})
+	if err != nil || s.Status != task.Status_STOPPED || time.Since(began) < readerPatience {
+		t.Errorf("after %v: %v, %v", time.Since(began), s, err)
+	}
+	_, p, err := r.process("app", "e1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan string)
+	go func() { read <- f.read(f.stdout) }()
+	p.stdio.AwaitReader(t.Context(), time.Minute)
+	if n := unread(p.stdio.stdout); n > 0 {
+		t.Errorf("%d bytes are unread", n)
+	}
+	if got := <-read; got != "last words\n" {
+		t.Errorf("read %q", got)
+	}
+}

@@ -3,6 +3,7 @@
 package shim
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -136,6 +137,21 @@ func (s *stdio) Release(patience time.Duration) {
 			f.Close()
 		} else {
 			time.AfterFunc(patience, func() { f.Close() })
+		}
+	}
+}
+
+// AwaitReader returns when what a process that has ended wrote is read, or after patience.
+func (s *stdio) AwaitReader(ctx context.Context, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for unread(s.stdout)+unread(s.stderr) > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }
