@@ -176,7 +176,11 @@ func TestOpenSSH(t *testing.T) {
 			t.Errorf("OpenSSH replaced a file: %v", err)
 		}
 		m.close()
-		if err := p.DeleteInstance(t.Context(), i.ID); err != nil {
+		// The machine may reboot before it has replied that it will.
+		for err = provider.ErrUnavailable; errors.Is(err, provider.ErrUnavailable); {
+			err = p.DeleteInstance(t.Context(), i.ID)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -52,6 +52,7 @@ func stages() []stage {
 // first two take turns, so that others slow both down alike; a pool has the network of VMs to
 // itself.
 func podStart(t *testing.T, runs int) measured {
+	t.Setenv("QEMU_TEMPLATE_DIR", stand.Dir(t)) // others may have used up the usual one
 	boots := &way{name: "VM boots", flags: []string{"--no-template"}, stages: stages()}
 	restored := &way{name: "VM is restored", stages: stages()}
 	pooled := &way{name: "VM of a pool", pool: stand.Dir(t), stages: stages()}

@@ -12,6 +12,7 @@ import (
 
 var pools = []scenario{
 	{name: "PodVMPool", play: podVMPool},
+	{name: "PodVMPoolStopped", play: stoppedPool},
 	{name: "PodVMPoolNewImage", variant: true, play: newPoolImage},
 }
 
@@ -70,6 +71,20 @@ func (s *suite) fill(t *testing.T, name string, pool object) {
 	})
 	s.create(t, pool)
 	s.kubectl(t, "wait", "--for=condition=Ready", "podvmpool/"+name, s.timeout())
+}
+
+// stoppedPool starts a pod in a VM that waits stopped.
+func stoppedPool(t *testing.T, s *suite) {
+	name, deployment, pool := s.pooled(1)
+	pool["spec"].(object)["standby"] = "stopped"
+	s.create(t, deployment)
+	s.fill(t, name, pool)
+	s.scaled(t, 1)
+	if hits := s.jsonpath(t, "podvmpool/"+name, "{.status.hits}"); hits != "1" {
+		t.Errorf("%s hits", hits)
+	}
+	want(t, "host name", s.exec(t, s.podsOf(t, "pooled")[0], "hostname"), s.podsOf(t, "pooled")[0]+"\n")
+	s.kubectl(t, "delete", "podvmpool", name, s.timeout())
 }
 
 // newPoolImage gives a pool and its Deployment another image of the pod VM: no pod fails, whether it comes while the pool has no

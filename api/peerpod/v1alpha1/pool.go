@@ -89,10 +89,10 @@ type PodVMPoolSpec struct {
 	// +optional
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 
-	// standby is how the VMs wait. They run.
+	// standby is how the VMs wait: running, or stopped after they have booted once, so that a pod starts one and it boots again. Most clouds ask for the disk alone while a VM is stopped.
 	// +optional
 	// +kubebuilder:default=running
-	// +kubebuilder:validation:Enum=running
+	// +kubebuilder:validation:Enum=running;stopped
 	Standby string `json:"standby,omitempty"`
 
 	// podSelector names labels that a pod must have to take a VM of this pool.
@@ -100,6 +100,12 @@ type PodVMPoolSpec struct {
 	// +kubebuilder:validation:MaxProperties=16
 	PodSelector map[string]string `json:"podSelector,omitempty"`
 }
+
+// How the VMs of a pool wait.
+const (
+	StandbyRunning = "running"
+	StandbyStopped = "stopped"
+)
 
 // PodVMPoolStatus is what there is.
 type PodVMPoolStatus struct {

@@ -93,7 +93,7 @@ type PeerPodSpec struct {
 
 // PoolMember is an instance as one of a PodVMPool.
 //
-// +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name && self.template == oldSelf.template && self.authority == oldSelf.authority",message="what the instance was made with cannot change: make another PeerPod"
+// +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name && self.template == oldSelf.template && self.authority == oldSelf.authority && has(self.standby) == has(oldSelf.standby) && (!has(self.standby) || self.standby == oldSelf.standby)",message="what the instance was made with cannot change: make another PeerPod"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.claim) || (has(self.claim) && self.claim == oldSelf.claim)",message="claim cannot change: an instance serves one pod, once"
 type PoolMember struct {
 	// name is that of the PodVMPool.
@@ -105,6 +105,10 @@ type PoolMember struct {
 	// authority is the certificate, PEM, that issued the instance's own for the time in which it waits. Its key is thrown away.
 	// +kubebuilder:validation:MaxLength=4096
 	Authority string `json:"authority"`
+	// standby is how the instance waits; empty means running. See PodVMPool.
+	// +optional
+	// +kubebuilder:validation:Enum=running;stopped
+	Standby string `json:"standby,omitempty"`
 	// claim is the pod that has taken the instance. It is never taken back.
 	// +optional
 	Claim *PoolClaim `json:"claim,omitempty"`

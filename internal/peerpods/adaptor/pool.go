@@ -5,6 +5,7 @@ package adaptor
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // PoolVM is a VM that waited in a pool and that nobody else has any more.
@@ -24,7 +26,13 @@ type PoolVM struct {
 	// Authority issued its certificate, PEM; Node is how this node proves who it is.
 	Authority string
 	Node      tls.Certificate
+	// Stopped says that it is to be started first.
+	Stopped bool
 }
+
+// wakeLimit bounds the start of a VM that waited stopped. A pod whose VM takes longer has
+// another one made.
+const wakeLimit = 2 * time.Minute
 
 // Fits reports whether a pool's VM is what a pod asks for, or at most twice of it.
 func Fits(have, want *provider.InstanceTypeSpec) bool {
@@ -85,6 +93,9 @@ func (s *Service) fromPool(ctx context.Context, sb *sandbox, data cloudinit.Clou
 	began = s.opts.Now()
 	if err = s.persist(sb); err == nil {
 		s.opts.Hook(Point{Begun, "hand-over"})
+		err = s.wake(ctx, vm)
+	}
+	if err == nil {
 		err = s.handOver(ctx, vm, data)
 	}
 	if err != nil {
@@ -97,6 +108,32 @@ func (s *Service) fromPool(ctx context.Context, sb *sandbox, data cloudinit.Clou
 	s.noteInstance(sb, &vm.Instance)
 	s.logger(sb).Info("took an instance of a pool", "instance", vm.Instance.ID, "poolvm", vm.Name)
 	return true
+}
+
+// wake starts a VM that waited stopped, and returns when it has booted.
+func (s *Service) wake(ctx context.Context, vm *PoolVM) error {
+	if !vm.Stopped {
+		return nil
+	}
+	power, ok := provider.As[provider.PowerController](s.opts.Provider)
+	if !ok {
+		return fmt.Errorf("%w: the provider cannot start an instance", provider.ErrUnimplemented)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wakeLimit)
+	defer cancel()
+	began := s.opts.Now()
+	if err := power.PowerOn(ctx, vm.Instance.ID); err != nil {
+		return fmt.Errorf("start instance %s, which waited stopped: %w", vm.Instance.ID, err)
+	}
+	for {
+		err := s.sendTo(ctx, handover.ProbeTimeout, vm, nil)
+		if !errors.Is(err, handover.ErrUnreachable) {
+			return err
+		}
+		if poll.Sleep(ctx, handover.ProbePause(s.opts.Now().Sub(began))) != nil {
+			return fmt.Errorf("instance %s has not booted in %s: %w", vm.Instance.ID, wakeLimit, err)
+		}
+	}
 }
 
 // handOver sends the VM what another would have got as user-data.

@@ -38,7 +38,7 @@ func NewPoolVM(pool *v1alpha1.PodVMPool, c Claim, template, authority string) *v
 	pp := New(c)
 	pp.Name = Name(pool.Name, c.SandboxID)
 	pp.Labels = map[string]string{LabelPool: pool.Name}
-	pp.Spec.Pool = &v1alpha1.PoolMember{Name: pool.Name, Template: template, Authority: authority}
+	pp.Spec.Pool = &v1alpha1.PoolMember{Name: pool.Name, Template: template, Authority: authority, Standby: pool.Spec.Standby}
 	return pp
 }
 

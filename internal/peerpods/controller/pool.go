@@ -27,6 +27,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/provider"
 )
 
 // poolFinalizer keeps a PodVMPool until none of its VMs waits any more.
@@ -87,9 +88,9 @@ func (p *Pools) drain(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.
 
 // fill brings the number of VMs that wait to what it is to be.
 func (p *Pools) fill(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.Result, error) {
-	c, err := p.clouds.Get(pool.Spec.CloudProvider)
+	c, err := p.cloudOf(pool)
 	if err != nil {
-		p.vms.failed(pool, "configure", missingProvider{err})
+		p.vms.failed(pool, "configure", err)
 		members, err := p.members(ctx, p.cached, pool)
 		if err != nil {
 			return reconcile.Result{}, err
@@ -120,6 +121,18 @@ func (p *Pools) fill(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.R
 		return reconcile.Result{RequeueAfter: min(wait, poolPeriod)}, nil
 	}
 	return reconcile.Result{RequeueAfter: poolPeriod}, p.grow(ctx, pool, c, template, node)
+}
+
+// cloudOf returns the provider of a pool, which can do what the pool needs.
+func (p *Pools) cloudOf(pool *v1alpha1.PodVMPool) (*cloud.Cloud, error) {
+	c, err := p.clouds.Get(pool.Spec.CloudProvider)
+	if err != nil {
+		return nil, missingProvider{err}
+	}
+	if pool.Spec.Standby == v1alpha1.StandbyStopped && !c.CanPower() {
+		return nil, fmt.Errorf("%w: provider %s cannot stop and start VMs, which spec.standby: stopped needs", provider.ErrUnimplemented, c.Name)
+	}
+	return c, nil
 }
 
 // grow makes PeerPods of new VMs. It counts those that there are without the cache, which
@@ -233,7 +246,7 @@ func (r *Reconciler) retire(ctx context.Context, list []*v1alpha1.PeerPod) error
 // among it: without the key nobody can tell from the name, which many may read, whether a
 // guess of a password is right.
 func templateOf(pool *v1alpha1.PodVMPool, c *cloud.Cloud, node, key []byte) string {
-	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), claims.VMSpec(&pool.Spec), string(node)}) // cannot fail
+	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), claims.VMSpec(&pool.Spec), string(node), pool.Spec.Standby}) // cannot fail
 	sum := hmac.New(sha256.New, key)
 	sum.Write(text)
 	return hex.EncodeToString(sum.Sum(nil)[:16])

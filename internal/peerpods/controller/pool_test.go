@@ -30,11 +30,12 @@ type poolStand struct {
 	*stand
 	pools *Pools
 	// answer is what the next probes return.
-	answer func(address string) error
-	made   int  // calls of CreateInstance
-	quotes bool // CreateInstance refuses what it is given, and quotes it
-	data   []string
-	list   []provider.Instance // what the cloud lists, if not nil
+	answer    func(address string) error
+	made      int  // calls of CreateInstance
+	quotes    bool // CreateInstance refuses what it is given, and quotes it
+	powerless bool // the provider cannot stop and start VMs
+	data      []string
+	list      []provider.Instance // what the cloud lists, if not nil
 }
 
 // counting is the provider of a poolStand.
@@ -54,6 +55,11 @@ func (c *counting) CreateInstance(ctx context.Context, name, key string, data cl
 	}
 	c.of.data = append(c.of.data, text)
 	return c.Cloud.CreateInstance(ctx, name, key, data, spec)
+}
+
+// HasCapability implements provider.Limited.
+func (c *counting) HasCapability(of provider.Capability) bool {
+	return of != provider.CapabilityPower || !c.of.powerless
 }
 
 func (c *counting) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
@@ -420,6 +426,67 @@ func TestVMThatNeverAnswers(t *testing.T) {
 		_, err := s.get(first)
 		return err != nil && s.pool().Status.Ready == 1
 	})
+}
+
+// TestPoolOfStoppedVMs: each has booted once when it is stopped, also if the process ends in between.
+func TestPoolOfStoppedVMs(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 2, Standby: v1alpha1.StandbyStopped})
+	s.answer = func(string) error { return errors.New("connection refused") }
+	s.until("two boot", func() bool { return len(s.instances()) == 2 })
+	s.once()
+	s.areAll(provider.StateRunning)
+	booted := map[string]bool{}
+	s.answer = func(address string) error {
+		if booted[address] {
+			t.Errorf("the VM at %s is asked after it was stopped", address)
+		}
+		booted[address] = true
+		return nil
+	}
+	s.cloud.Inject(fake.LostReply(fake.OpPowerOff).Repeated(2))
+	s.once()
+	if n := s.pool().Status.Ready; n != 0 || len(booted) != 2 {
+		t.Errorf("%d of %d VMs are ready without a word that they are stopped", n, len(booted))
+	}
+	s.restart()
+	s.untilReady(2)
+	s.areAll(provider.StateStopped)
+	s.edit(func(pool *v1alpha1.PodVMPool) { pool.Spec.Standby = v1alpha1.StandbyRunning })
+	old := s.waiting()
+	s.answer = func(string) error { return nil }
+	s.until("others run in their place", func() bool {
+		for _, pp := range old {
+			if _, err := s.get(pp); err == nil {
+				return false
+			}
+		}
+		return s.pool().Status.Ready == 2
+	})
+}
+
+// areAll fails the test unless all instances are in a state.
+func (s *poolStand) areAll(state provider.InstanceState) {
+	s.t.Helper()
+	for id := range s.instances() {
+		if i, err := s.cloud.GetInstance(s.t.Context(), id); err != nil || i.State != state {
+			s.t.Errorf("instance %s: %+v, %v; want %s", id, i, err, state)
+		}
+	}
+}
+
+// TestStandbyThatTheProviderCannot: the pool says so, and makes nothing.
+func TestStandbyThatTheProviderCannot(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 1, Standby: v1alpha1.StandbyStopped})
+	s.powerless = true
+	s.once()
+	s.once()
+	st := s.pool().Status
+	if st.LastError == nil || !strings.Contains(st.LastError.Message, "standby: stopped") || s.made > 0 {
+		t.Errorf("%d VMs; last error %+v", s.made, st.LastError)
+	}
+	if ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady); !strings.Contains(ready.Message, "cannot stop and start VMs") {
+		t.Errorf("condition %+v", ready)
+	}
 }
 
 // TestDemand: with pods coming more VMs wait, never more than may, and after a while as

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -166,20 +167,40 @@ func (p *PoolVMs) request(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1a
 // await asks a VM that boots whether it waits for a pod.
 func (p *PoolVMs) await(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	age := p.now().Sub(pp.CreationTimestamp.Time)
-	err := p.ask(ctx, pp)
+	step, err := "boot", error(nil)
+	if booted := meta.IsStatusConditionTrue(pp.Status.Conditions, v1alpha1.ConditionConnected); !booted {
+		err = p.ask(ctx, pp)
+	}
+	if err == nil && pp.Spec.Pool.Standby == v1alpha1.StandbyStopped {
+		step = "stop"
+		pp, err = p.stop(ctx, pp)
+	}
 	if err == nil {
 		p.memory(pool.Name).succeed()
 		_, err = p.claims.Update(ctx, pp, claims.Ready)
 		return reconcile.Result{}, err
 	}
 	if age > slowBoot {
-		p.memory(pool.Name).note("boot", fmt.Errorf("VM %s does not answer yet: %w", pp.Spec.InstanceID, err), p.now())
+		p.memory(pool.Name).note(step, fmt.Errorf("VM %s does not wait yet: %w", pp.Spec.InstanceID, err), p.now())
 	}
 	if age > handover.BootLimit {
-		p.failed(pool, "boot", fmt.Errorf("VM %s does not wait for a pod after %s: %w", pp.Spec.InstanceID, age.Round(time.Second), err))
+		p.failed(pool, step, fmt.Errorf("VM %s does not wait for a pod after %s: %w", pp.Spec.InstanceID, age.Round(time.Second), err))
 		return reconcile.Result{}, p.retire(ctx, []*v1alpha1.PeerPod{pp})
 	}
 	return reconcile.Result{RequeueAfter: handover.ProbePause(age)}, nil
+}
+
+// stop stops a VM that has booted. That it has is on record before: a stopped one answers nobody.
+func (p *PoolVMs) stop(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.PeerPod, error) {
+	pp, err := p.claims.Update(ctx, pp, claims.Connected)
+	if err != nil {
+		return pp, err
+	}
+	c, err := p.clouds.Get(pp.Spec.CloudProvider)
+	if err != nil {
+		return pp, missingProvider{err}
+	}
+	return pp, c.PowerOff(ctx, pp.Spec.InstanceID)
 }
 
 func (p *PoolVMs) ask(ctx context.Context, pp *v1alpha1.PeerPod) error {

@@ -136,6 +136,14 @@ func (c mortalCloud) DeleteInstance(ctx context.Context, id string) error {
 	return c.fuse.around("DeleteInstance", func() error { c.lag(); return c.conn.DeleteInstance(ctx, id) })
 }
 
+func (c mortalCloud) PowerOff(ctx context.Context, id string) error {
+	return c.fuse.around("PowerOff", func() error { c.lag(); return c.conn.PowerOff(ctx, id) })
+}
+
+func (c mortalCloud) PowerOn(ctx context.Context, id string) error {
+	return c.fuse.around("PowerOn", func() error { c.lag(); return c.conn.PowerOn(ctx, id) })
+}
+
 func (c mortalCloud) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	if err := c.fuse.step("ListInstances"); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ package controller
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -31,6 +32,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
+	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/fake"
@@ -171,6 +173,8 @@ type vms struct {
 	// pods is how many there are at most, waiting how many VMs less one, types are those that a pool may have.
 	pods, waiting int
 	types         []string
+	// standby is how those of the pool wait.
+	standby string
 }
 
 // poolSchedule is one run. Only its own goroutine uses random.
@@ -217,11 +221,18 @@ func newPoolSchedule(t *testing.T, seed uint64) *poolSchedule {
 func (s *poolSchedule) simulated() vms {
 	return vms{
 		connect: func() conn { return s.connection() }, instances: s.resources, left: s.leaks, pace: 1, pods: 1000, waiting: 7, types: []string{"", "", "", "fake.large"},
-		at: func(address string) *machine { s.mu.Lock(); defer s.mu.Unlock(); return s.machines[address] }, issue: adaptortest.Issue,
-		probe: func(_ context.Context, address string, c *tls.Config) error {
-			return s.probeSimulated(address, c.ServerName)
+		standby: []string{v1alpha1.StandbyRunning, v1alpha1.StandbyStopped}[s.random.IntN(2)],
+		at:      func(address string) *machine { s.mu.Lock(); defer s.mu.Unlock(); return s.machines[address] }, issue: adaptortest.Issue,
+		probe: func(ctx context.Context, address string, c *tls.Config) error {
+			return errors.Join(s.running(ctx, address), s.probeSimulated(address, c.ServerName))
 		},
-		handOver: func(_ context.Context, address string, c *tls.Config, document []byte) error {
+		handOver: func(ctx context.Context, address string, c *tls.Config, document []byte) error {
+			if err := s.running(ctx, address); err != nil {
+				return err
+			}
+			if len(document) == 0 {
+				return s.probeSimulated(address, c.ServerName)
+			}
 			return s.takePod(address, c.ServerName, document)
 		},
 		answers:    func(context.Context, *relaypb.ServeRequest) error { return nil },
@@ -321,12 +332,27 @@ func (s *poolSchedule) dial(address, server string) (*machine, error) {
 	}
 	m := s.machines[address]
 	if m == nil || time.Since(m.born) < m.slow {
-		return nil, fmt.Errorf("dial %s: no route to host", address)
+		return nil, fmt.Errorf("%w: dial %s: no route to host", handover.ErrUnreachable, address)
 	}
 	if claims.Name("small", m.key) != server {
 		return nil, fmt.Errorf("the VM at %s is not %s", address, server)
 	}
 	return m, nil
+}
+
+// running returns an error unless the VM at an address runs.
+func (s *poolSchedule) running(ctx context.Context, address string) error {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	m := s.at(address)
+	if m == nil {
+		return fmt.Errorf("%w: nobody is at %s", handover.ErrUnreachable, address)
+	}
+	if i, err := s.cloud.GetInstance(ctx, m.id); err != nil || i.State != provider.StateRunning {
+		return fmt.Errorf("%w: instance %s is not running: %v", handover.ErrUnreachable, m.id, err)
+	}
+	return nil
 }
 
 func (s *poolSchedule) probeSimulated(address, server string) error {
@@ -385,7 +411,7 @@ func (s *poolSchedule) faults(to conn, n int) {
 	}
 	list := []fake.Fault{
 		fake.LostReply(fake.OpCreate), fake.LostReply(fake.OpCreate), fake.LostReply(fake.OpDelete), fake.Throttled(fake.OpCreate), fake.Throttled(fake.OpList),
-		fake.Throttled(fake.OpDelete), fake.PartialCreate(), fake.Quota(), fake.NoCapacity(), fake.Unauthenticated(fake.OpDelete),
+		fake.Throttled(fake.OpDelete), fake.LostReply(fake.OpPowerOff), fake.LostReply(fake.OpPowerOn), fake.Throttled(fake.OpPowerOn), fake.PartialCreate(), fake.Quota(), fake.NoCapacity(), fake.Unauthenticated(fake.OpDelete),
 		fake.Slow(fake.OpCreate, 30*time.Second), fake.Slow(fake.OpDelete, 20*time.Second),
 	}
 	for range n {
@@ -403,7 +429,7 @@ func (s *poolSchedule) addNode() {
 }
 
 func (s *poolSchedule) makePool() {
-	s.must(s.api.Create(s.t.Context(), &v1alpha1.PodVMPool{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: v1alpha1.PodVMPoolSpec{MinReady: int32(min(2+s.random.IntN(5), s.waiting-1)), Arch: runtime.GOARCH}}))
+	s.must(s.api.Create(s.t.Context(), &v1alpha1.PodVMPool{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: v1alpha1.PodVMPoolSpec{MinReady: int32(min(2+s.random.IntN(5), s.waiting-1)), Arch: runtime.GOARCH, Standby: s.standby}}))
 }
 
 func (s *poolSchedule) getPool() *v1alpha1.PodVMPool {

@@ -207,7 +207,7 @@ func (c *Cluster) taken(ctx context.Context, pp *v1alpha1.PeerPod, rec *adaptor.
 		rec.PoolVM = name
 		return nil, fmt.Errorf("note VM %s of pool %s: %w", name, pp.Spec.Pool.Name, cmp.Or(c.claims.dropVM(ctx, rec), err))
 	}
-	vm := &adaptor.PoolVM{Name: name, ServerName: pp.Name, Authority: pp.Spec.Pool.Authority}
+	vm := &adaptor.PoolVM{Name: name, ServerName: pp.Name, Authority: pp.Spec.Pool.Authority, Stopped: pp.Spec.Pool.Standby == v1alpha1.StandbyStopped}
 	if of := pp.Status.Instance; of != nil {
 		vm.Instance = provider.Instance{ID: of.ID, Name: of.Name, Type: of.Type, Zone: of.Zone}
 		for _, text := range of.Addresses {

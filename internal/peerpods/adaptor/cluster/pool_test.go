@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,6 +52,7 @@ type waitingVM struct {
 	pp      *v1alpha1.PeerPod
 	address string
 	got     chan []byte
+	boots   atomic.Int32 // how often it is still asked in vain
 }
 
 func newPoolStand(t testing.TB, w who, name string, change func(*adaptor.Options)) *poolStand {
@@ -203,6 +205,10 @@ func (s *poolStand) handOver(ctx context.Context, address string, config *tls.Co
 	if vm == nil {
 		return errors.New("no VM of the pool has address " + host)
 	}
+	i, err := s.cloud.GetInstance(ctx, vm.pp.Spec.InstanceID)
+	if err != nil || i.State != provider.StateRunning || vm.boots.Add(-1) >= 0 {
+		return fmt.Errorf("%w: it does not run", handover.ErrUnreachable)
+	}
 	return handover.Send(ctx, vm.address, config, document)
 }
 
@@ -278,6 +284,43 @@ func scenarioPoolFails(t *testing.T, w who) {
 			s.wantNoInstances()
 		})
 	}
+}
+
+// scenarioPoolStopped: a VM that waits stopped is started for its pod; one that cannot be
+// started is deleted.
+func scenarioPoolStopped(t *testing.T, w who) {
+	s := newPoolStand(t, w, "stopped", nil)
+	s.pool.Spec.Standby = v1alpha1.StandbyStopped
+	vm := s.fill(nil)
+	vm.boots.Store(3)
+	id := vm.pp.Spec.InstanceID
+	off := func(id string) {
+		if err := s.cloud.PowerOff(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	off(id)
+	s.podOf("awake")
+	s.run("awake1", "awake")
+	if i, err := s.cloud.GetInstance(t.Context(), id); err != nil || i.State != provider.StateRunning || len(vm.got) != 1 {
+		t.Errorf("instance %+v, %v; it has %d documents", i, err, len(vm.got))
+	}
+	s.eventually("the pod has it", func() bool { return s.peerPod("awake1", "awake").Spec.InstanceID == id })
+	s.remove("awake1")
+
+	s.close()
+	s.open() // with the newest list
+	vm = s.fill(nil)
+	off(vm.pp.Spec.InstanceID)
+	s.cloud.Inject(fake.Fail(fake.OpPowerOn, fmt.Errorf("%w: the host is full", provider.ErrCapacity)))
+	s.podOf("asleep")
+	s.run("asleep1", "asleep")
+	if e := s.event("asleep", reasonVMGivenUp); !strings.Contains(e.Message, "the host is full") {
+		t.Errorf("event %+v", e)
+	}
+	s.eventually("the pod has a VM of its own", func() bool { return s.peerPod("asleep1", "asleep").Spec.PoolVM == "" })
+	s.remove("asleep1")
+	s.wantNoInstances()
 }
 
 // scenarioPoolEmpty: pods that find no VM say so, and those that may take none do not look.

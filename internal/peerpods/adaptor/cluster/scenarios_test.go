@@ -46,6 +46,7 @@ var scenarios = map[string]func(*testing.T, who){
 	"NoSuchPod":              scenarioNoSuchPod,
 	"Pool":                   scenarioPool,
 	"PoolFails":              scenarioPoolFails,
+	"PoolStopped":            scenarioPoolStopped,
 	"PoolEmpty":              scenarioPoolEmpty,
 	"PoolRace":               scenarioPoolRace,
 }

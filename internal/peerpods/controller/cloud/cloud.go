@@ -32,6 +32,9 @@ func (c *Cloud) CanList() bool { return has[provider.Lister](c) }
 // CanGet: see CanList.
 func (c *Cloud) CanGet() bool { return has[provider.Getter](c) }
 
+// CanPower: see CanList.
+func (c *Cloud) CanPower() bool { return has[provider.PowerController](c) }
+
 func has[T any](c *Cloud) bool {
 	p, done, err := c.slot.use()
 	if err != nil {
@@ -110,6 +113,21 @@ func (c *Cloud) Get(ctx context.Context, id string) (*provider.Instance, error) 
 		return nil, fmt.Errorf("look up instance %s at provider %s: %w", id, c.Name, err)
 	}
 	return instance, nil
+}
+
+// PowerOff stops an instance, which keeps its disk and addresses.
+func (c *Cloud) PowerOff(ctx context.Context, id string) error {
+	err := c.call(ctx, "power-off", func(ctx context.Context, p provider.Provider) error {
+		power, ok := provider.As[provider.PowerController](p)
+		if !ok {
+			return provider.ErrUnimplemented
+		}
+		return power.PowerOff(ctx, id)
+	})
+	if err != nil {
+		return fmt.Errorf("stop instance %s at provider %s: %w", id, c.Name, err)
+	}
+	return nil
 }
 
 // list asks for all instances of this cluster.

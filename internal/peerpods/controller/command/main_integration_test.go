@@ -252,7 +252,8 @@ func (p *process) exit() (int, string) {
 // eventually polls until ask returns nothing to wait for.
 func eventually(t testing.TB, ask func() string) {
 	t.Helper()
-	deadline, what := time.Now().Add(2*time.Minute), ""
+	// An instance whose deletion was killed is deleted again after two minutes.
+	deadline, what := time.Now().Add(6*time.Minute), ""
 	for time.Now().Before(deadline) {
 		if what = ask(); what == "" {
 			return
