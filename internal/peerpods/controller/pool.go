@@ -39,6 +39,9 @@ const (
 	surplusAfter = 10 * time.Minute
 	// demandWindow is the least time whose claims say how many VMs are needed.
 	demandWindow = time.Minute
+	// restAfterClaim is the pause before a VM is made in place of one that a pod took, where VMs
+	// share the processors of the node: the pod starts meanwhile, and has them for itself.
+	restAfterClaim = 20 * time.Second
 	// poolPeriod is when a pool is looked at without any event: VMs grow old.
 	poolPeriod = time.Minute
 )
@@ -108,19 +111,26 @@ func (p *Pools) fill(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.R
 		return reconcile.Result{}, err
 	}
 	count := p.take(pool, members, template)
+	resting := 0
+	if c.OnNode() {
+		resting = p.vms.memory(pool.Name).recent(restAfterClaim, p.now())
+	}
 	if err := p.retire(ctx, count.retire); err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := p.writeStatus(ctx, pool, count, template); err != nil {
 		return reconcile.Result{}, err
 	}
-	if count.missing <= 0 {
+	switch {
+	case count.missing <= 0:
 		return reconcile.Result{RequeueAfter: poolPeriod}, nil
+	case count.missing <= resting:
+		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	if wait := p.vms.memory(pool.Name).pause(p.now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: min(wait, poolPeriod)}, nil
 	}
-	return reconcile.Result{RequeueAfter: poolPeriod}, p.grow(ctx, pool, c, template, node)
+	return reconcile.Result{RequeueAfter: poolPeriod}, p.grow(ctx, pool, c, template, node, resting)
 }
 
 // cloudOf returns the provider of a pool, which can do what the pool needs.
@@ -136,14 +146,14 @@ func (p *Pools) cloudOf(pool *v1alpha1.PodVMPool) (*cloud.Cloud, error) {
 }
 
 // grow makes PeerPods of new VMs. It counts those that there are without the cache, which
-// may not have the last ones yet.
-func (p *Pools) grow(ctx context.Context, pool *v1alpha1.PodVMPool, c *cloud.Cloud, template string, node []byte) error {
+// may not have the last ones yet. So many fewer are made as were taken a moment ago.
+func (p *Pools) grow(ctx context.Context, pool *v1alpha1.PodVMPool, c *cloud.Cloud, template string, node []byte, resting int) error {
 	members, err := p.members(ctx, p.live, pool)
 	if err != nil {
 		return err
 	}
 	count := p.take(pool, members, template)
-	for range min(count.missing, p.options.PoolStarting-len(count.starting)) {
+	for range min(count.missing-resting, p.options.PoolStarting-len(count.starting)) {
 		if err := p.vms.begin(ctx, pool, c.Name, template, node); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ type poolStand struct {
 	made      int  // calls of CreateInstance
 	quotes    bool // CreateInstance refuses what it is given, and quotes it
 	powerless bool // the provider cannot stop and start VMs
+	onNode    bool // VMs share the processors of a node
 	data      []string
 	list      []provider.Instance // what the cloud lists, if not nil
 }
@@ -59,7 +61,12 @@ func (c *counting) CreateInstance(ctx context.Context, name, key string, data cl
 
 // HasCapability implements provider.Limited.
 func (c *counting) HasCapability(of provider.Capability) bool {
-	return of != provider.CapabilityPower || !c.of.powerless
+	return (of != provider.CapabilityPower || !c.of.powerless) && (of != provider.CapabilityNodeAddress || c.of.onNode)
+}
+
+// NodeAddress implements provider.NodeAddresser.
+func (c *counting) NodeAddress(context.Context) (netip.Addr, error) {
+	return netip.MustParseAddr("192.0.2.1"), nil
 }
 
 func (c *counting) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
@@ -472,6 +479,23 @@ func (s *poolStand) areAll(state provider.InstanceState) {
 			s.t.Errorf("instance %s: %+v, %v; want %s", id, i, err, state)
 		}
 	}
+}
+
+// TestVMsOnTheNode: the next VM does not boot beside the pod that took one.
+func TestVMsOnTheNode(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 2})
+	s.onNode = true
+	s.untilReady(2)
+	taken, own := s.take("web")
+	s.use(taken, own)
+	for range 3 {
+		s.once()
+	}
+	if s.made != 2 {
+		t.Errorf("%d VMs were made before the pod has started", s.made-2)
+	}
+	s.clock.advance(restAfterClaim)
+	s.untilReady(2)
 }
 
 // TestStandbyThatTheProviderCannot: the pool says so, and makes nothing.

@@ -173,7 +173,7 @@ func (p *PoolVMs) await(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alp
 	}
 	if err == nil && pp.Spec.Pool.Standby == v1alpha1.StandbyStopped {
 		step = "stop"
-		pp, err = p.stop(ctx, pp)
+		err = p.stop(ctx, pp)
 	}
 	if err == nil {
 		p.memory(pool.Name).succeed()
@@ -191,16 +191,17 @@ func (p *PoolVMs) await(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alp
 }
 
 // stop stops a VM that has booted. That it has is on record before: a stopped one answers nobody.
-func (p *PoolVMs) stop(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.PeerPod, error) {
-	pp, err := p.claims.Update(ctx, pp, claims.Connected)
+func (p *PoolVMs) stop(ctx context.Context, pp *v1alpha1.PeerPod) error {
+	booted, err := p.claims.Update(ctx, pp, claims.Connected)
 	if err != nil {
-		return pp, err
+		return err
 	}
+	*pp = *booted
 	c, err := p.clouds.Get(pp.Spec.CloudProvider)
 	if err != nil {
-		return pp, missingProvider{err}
+		return missingProvider{err}
 	}
-	return pp, c.PowerOff(ctx, pp.Spec.InstanceID)
+	return c.PowerOff(ctx, pp.Spec.InstanceID)
 }
 
 func (p *PoolVMs) ask(ctx context.Context, pp *v1alpha1.PeerPod) error {

@@ -35,6 +35,9 @@ func (c *Cloud) CanGet() bool { return has[provider.Getter](c) }
 // CanPower: see CanList.
 func (c *Cloud) CanPower() bool { return has[provider.PowerController](c) }
 
+// OnNode reports whether VMs are on a node of the cluster and share its processors.
+func (c *Cloud) OnNode() bool { return has[provider.NodeAddresser](c) }
+
 func has[T any](c *Cloud) bool {
 	p, done, err := c.slot.use()
 	if err != nil {
