@@ -30,6 +30,8 @@ const (
 	// file system ends before it: a disk of a killed VM is not taken for one with data.
 	formatting = "outrigger: this disk is being formatted"
 	markSize   = 4096
+	// leastGrowth is what a disk has to have grown by, in bytes: more than markSize.
+	leastGrowth = 1 << 20
 	// maxToolOutput bounds what an error quotes of a tool, in bytes.
 	maxToolOutput = 1024
 )
@@ -140,7 +142,8 @@ func run(ctx context.Context, tool string, args ...string) error {
 	return nil
 }
 
-// grow brings a mounted file system to the size of its disk.
+// grow brings a mounted file system to the size of its disk. The kernel asks for
+// CAP_SYS_RESOURCE.
 func grow(dev, point string) error {
 	file, err := os.Open(dev)
 	if err != nil {
@@ -158,7 +161,7 @@ func grow(dev, point string) error {
 	block := int64(1024) << binary.LittleEndian.Uint32(super[superLog:])
 	have := int64(binary.LittleEndian.Uint32(super[superSize:])) | int64(binary.LittleEndian.Uint32(super[superHigh:]))<<32
 	want := uint64(size / block)
-	if block <= 0 || int64(want) <= have {
+	if block <= 0 || (int64(want)-have)*block < leastGrowth {
 		return nil
 	}
 	dir, err := os.Open(point)

@@ -108,7 +108,7 @@ type builder struct {
 	gcpUnit int64  // gcpDiskUnit, less in tests
 	// kernelName is the kernel's package, if it is of Debian's archive.
 	kernelName string
-	packages   []string // of guestPrograms and their libraries
+	packages   []string // of debianPrograms and their libraries
 	kernel     *kernel
 	tree       *rootfs
 	summary    Summary
@@ -131,7 +131,7 @@ func Build(ctx context.Context, opts Options) (*Summary, error) {
 		{"programs", b.loadBinaries},
 		{"root file system", b.addSkeleton},
 		{"root file system", b.addModules},
-		{"root file system", b.addPrograms},
+		{"root file system", b.addDebian},
 		{"root file system", b.addPrograms},
 		{"root file system", b.addDebug},
 		{"kernel and initramfs", b.writeInitramfs},
@@ -254,10 +254,11 @@ func (b *builder) addModules(ctx context.Context) error {
 	return nil
 }
 
-// guestPrograms are Debian's programs of the image, by their names in their packages.
-var guestPrograms = map[string]string{"usr/bin/" + runtime: "usr/bin/" + runtime, "usr/bin/mke2fs": "sbin/mke2fs", "usr/bin/e2fsck": "sbin/e2fsck"}
+// debianPrograms are Debian's programs of the image, by their names in their packages.
+var debianPrograms = map[string]string{"usr/bin/" + runtime: "usr/bin/" + runtime, "usr/bin/mke2fs": "sbin/mke2fs", "usr/bin/e2fsck": "sbin/e2fsck"}
 
-func (b *builder) addPrograms(ctx context.Context) error {
+// addDebian puts in Debian's programs with the libraries that they need.
+func (b *builder) addDebian(ctx context.Context) error {
 	var pkgs []*debPackage
 	for _, name := range b.packages {
 		p, err := b.cache.get(ctx, name)
@@ -266,7 +267,7 @@ func (b *builder) addPrograms(ctx context.Context) error {
 		}
 		pkgs = append(pkgs, p)
 	}
-	for to, from := range guestPrograms {
+	for to, from := range debianPrograms {
 		src, err := findIn(pkgs, from)
 		if err != nil {
 			return err
