@@ -248,5 +248,11 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 )
 
+require (
+	github.com/container-storage-interface/spec v1.9.0 // indirect
+	github.com/moby/sys/mountinfo v0.7.2 // indirect
+	k8s.io/mount-utils v0.36.3 // indirect
+)
+
 // Public proxies do not have it. Only terminals of Windows need the module.
 exclude github.com/Azure/go-ansiterm v0.0.0-20261006220739-8c912ac31dd4
