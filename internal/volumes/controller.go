@@ -10,7 +10,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // controller is the service that is there once in a cluster.
@@ -19,8 +18,6 @@ type controller struct {
 	options   *Options
 	disks     provider.DiskController
 	snapshots provider.DiskSnapshotter // nil if the provider has none
-	// locks are of names while they are created and of ids: one operation at a time on each.
-	locks *keylock.Locks
 }
 
 // ControllerGetCapabilities implements [csi.ControllerServer]. There is no GET_CAPACITY: clouds do
@@ -59,14 +56,6 @@ func (c *controller) get(ctx context.Context, id string) (*provider.Disk, error)
 
 // DeleteVolume implements [csi.ControllerServer].
 func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
-	unlock, err := c.locks.Take(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	if err := c.disks.DeleteDisk(ctx, r.GetVolumeId()); err != nil && !missing(err) {
 		return nil, err
 	}
@@ -75,9 +64,6 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 
 // ValidateVolumeCapabilities implements [csi.ControllerServer].
 func (c *controller) ValidateVolumeCapabilities(ctx context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	if len(r.GetVolumeCapabilities()) == 0 {
 		return nil, invalid("no volume_capabilities")
 	}
@@ -123,9 +109,6 @@ func (c *controller) ListVolumes(ctx context.Context, r *csi.ListVolumesRequest)
 
 // ControllerGetVolume implements [csi.ControllerServer].
 func (c *controller) ControllerGetVolume(ctx context.Context, r *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	d, err := c.get(ctx, r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -153,9 +136,6 @@ func publishedAt(d *provider.Disk, inVMs map[string][]string) []string {
 
 // ControllerExpandVolume implements [csi.ControllerServer].
 func (c *controller) ControllerExpandVolume(ctx context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId()); err != nil {
-		return nil, err
-	}
 	least, most, err := bounds(r.GetCapacityRange())
 	if err == nil && least == 0 {
 		err = invalid("no capacity_range.required_bytes")
@@ -163,11 +143,6 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, r *csi.Controll
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := c.locks.Take(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	d, err := c.get(ctx, r.GetVolumeId())
 	if err != nil {
 		return nil, err

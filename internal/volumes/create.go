@@ -68,7 +68,7 @@ func parameters(all map[string]string) (kind string, err error) {
 
 // CreateVolume implements [csi.ControllerServer].
 func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	if err := errors.Join(required("name", r.GetName()), checkCapabilities(r.GetVolumeCapabilities())); err != nil {
+	if err := checkCapabilities(r.GetVolumeCapabilities()); err != nil {
 		return nil, err
 	}
 	if len(r.GetMutableParameters()) > 0 {
@@ -78,14 +78,8 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 	if err != nil {
 		return nil, err
 	}
-	key := keyOf(r.GetName())
-	unlock, err := c.locks.Take(ctx, "name "+key)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	zones := zonesOf(r.GetAccessibilityRequirements())
-	d, zone, err := c.createIn(ctx, key, *spec, zones)
+	d, zone, err := c.createIn(ctx, keyOf(r.GetName()), *spec, zones)
 	if err != nil {
 		return nil, fmt.Errorf("volume %s: %w", r.GetName(), err)
 	}

@@ -56,6 +56,7 @@ type Driver struct {
 	controller *controller
 	node       *node
 	options    Options
+	locks      keylock.Locks
 }
 
 // New returns the driver. A provider without disks is [provider.ErrUnimplemented].
@@ -89,7 +90,7 @@ func New(o Options) (*Driver, error) {
 	if o.Cluster == "" {
 		return nil, fmt.Errorf("%w: without the cluster's identity its disks cannot be told from those of others", provider.ErrInvalidArgument)
 	}
-	d.controller = &controller{options: &d.options, disks: disks, locks: &keylock.Locks{}}
+	d.controller = &controller{options: &d.options, disks: disks}
 	d.controller.snapshots, _ = provider.As[provider.DiskSnapshotter](o.Provider)
 	return d, nil
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // NodeOptions are what the node service has to know of its node.
@@ -39,7 +38,6 @@ type node struct {
 	csi.UnimplementedNodeServer
 	NodeOptions
 	workloads Workloads
-	locks     keylock.Locks
 }
 
 func newNode(o NodeOptions, w Workloads) *node { return &node{NodeOptions: o, workloads: w} }
@@ -82,18 +80,13 @@ func placementOf(publishContext map[string]string) (Placement, error) {
 
 // NodePublishVolume implements [csi.NodeServer].
 func (n *node) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	if err := errors.Join(required("volume_id", r.GetVolumeId(), "target_path", r.GetTargetPath()), checkCapability(r.GetVolumeCapability())); err != nil {
+	if err := checkCapability(r.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
 	placement, err := placementOf(r.GetPublishContext())
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := n.locks.Take(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	pod, err := n.podOf(ctx, r, placement)
 	if err != nil {
 		return nil, err
@@ -204,14 +197,6 @@ func makeTarget(r *csi.NodePublishVolumeRequest) error {
 
 // NodeUnpublishVolume implements [csi.NodeServer].
 func (n *node) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId(), "target_path", r.GetTargetPath()); err != nil {
-		return nil, err
-	}
-	unlock, err := n.locks.Take(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	if err := mount.CleanupMountPoint(r.GetTargetPath(), n.Mounts, true); err != nil {
 		return nil, err
 	}

@@ -21,17 +21,12 @@ const (
 // ControllerPublishVolume implements [csi.ControllerServer]. A volume for pods in VMs is not
 // attached: their VM is not there yet, and is not a node.
 func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
-	if err := errors.Join(required("volume_id", r.GetVolumeId(), "node_id", r.GetNodeId()), checkCapability(r.GetVolumeCapability())); err != nil {
+	if err := checkCapability(r.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
 	if r.GetReadonly() {
 		return nil, invalid("readonly: disks are attached for writing, and mounted read-only where a pod asks for that")
 	}
-	unlock, err := c.locks.Take(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	d, err := c.get(ctx, r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -84,16 +79,7 @@ func (c *controller) explainNode(ctx context.Context, nodeID string, err error) 
 // detached: that is up to the end of the VM. The attachment may be under way without being seen yet,
 // so the cloud is asked in any case.
 func (c *controller) ControllerUnpublishVolume(ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
-	// Without a node it would be all instances: a VM would lose the disk of its pod.
-	if err := required("volume_id", r.GetVolumeId(), "node_id", r.GetNodeId()); err != nil {
-		return nil, err
-	}
-	unlock, err := c.locks.Take(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	err = c.disks.DetachDisk(ctx, r.GetVolumeId(), r.GetNodeId())
+	err := c.disks.DetachDisk(ctx, r.GetVolumeId(), r.GetNodeId())
 	if missing(err) {
 		err = c.confirmDetached(ctx, r.GetVolumeId(), r.GetNodeId(), err)
 	}

@@ -61,12 +61,12 @@ func (d *Driver) Serve(ctx context.Context, endpoint string) error {
 	return server.Serve(listener)
 }
 
-// Intercept bounds, observes and logs a request, and gives its error a code.
+// Intercept checks, bounds, observes and logs a request, and gives its error a code.
 func (d *Driver) Intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.options.CallTimeout)
 	defer cancel()
 	began := d.options.Now()
-	response, err := handle(ctx, request)
+	response, err := d.alone(ctx, request, handle)
 	err = wire(err)
 	done := Request{Method: path.Base(info.FullMethod), Code: status.Code(err), Took: d.options.Now().Sub(began)}
 	d.options.Observe(done)
@@ -80,4 +80,45 @@ func (d *Driver) Intercept(ctx context.Context, request any, info *grpc.UnarySer
 	}
 	d.options.Log.Debug("a request is done", attributes...)
 	return response, nil
+}
+
+// alone does a request when no other one is under way for the same volume or name.
+func (d *Driver) alone(ctx context.Context, request any, handle grpc.UnaryHandler) (any, error) {
+	key, err := subject(request)
+	if err != nil {
+		return nil, err
+	}
+	if key != "" {
+		unlock, err := d.locks.Take(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
+	return handle(ctx, request)
+}
+
+// subject returns what a request is about, or an error if a field is empty that all requests with
+// such a field need. A node is needed also where the specification takes none for all of them: a
+// VM would lose the disk of its pod.
+func subject(request any) (key string, err error) {
+	var fields []string
+	if r, ok := request.(interface{ GetName() string }); ok {
+		key = "name " + r.GetName()
+		fields = append(fields, "name", r.GetName())
+	}
+	if r, ok := request.(interface{ GetVolumeId() string }); ok {
+		key = "id " + r.GetVolumeId()
+		fields = append(fields, "volume_id", r.GetVolumeId())
+	}
+	if r, ok := request.(interface{ GetNodeId() string }); ok {
+		fields = append(fields, "node_id", r.GetNodeId())
+	}
+	if r, ok := request.(interface{ GetTargetPath() string }); ok {
+		fields = append(fields, "target_path", r.GetTargetPath())
+	}
+	if r, ok := request.(interface{ GetVolumePath() string }); ok {
+		fields = append(fields, "volume_path", r.GetVolumePath())
+	}
+	return key, required(fields...)
 }

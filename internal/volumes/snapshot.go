@@ -16,7 +16,7 @@ import (
 
 // CreateSnapshot implements [csi.ControllerServer].
 func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
-	if err := errors.Join(c.haveSnapshots(), required("name", r.GetName(), "source_volume_id", r.GetSourceVolumeId())); err != nil {
+	if err := errors.Join(c.haveSnapshots(), required("source_volume_id", r.GetSourceVolumeId())); err != nil {
 		return nil, err
 	}
 	for name := range r.GetParameters() {
@@ -25,11 +25,6 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRe
 		}
 	}
 	key := keyOf(r.GetName())
-	unlock, err := c.locks.Take(ctx, "snapshot "+key)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	s, err := c.snapshots.CreateSnapshot(ctx, key, r.GetSourceVolumeId(), c.tags(key, r.GetParameters()[sidecarPrefix+"volumesnapshot/namespace"]))
 	if err != nil {
 		return nil, err

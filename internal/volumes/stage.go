@@ -16,18 +16,13 @@ import (
 // NodeStageVolume implements [csi.NodeServer]: it mounts the disk. Of a volume for pods in VMs, and
 // of a block device, there is nothing to stage.
 func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	if err := errors.Join(required("volume_id", r.GetVolumeId(), "staging_target_path", r.GetStagingTargetPath()), checkCapability(r.GetVolumeCapability())); err != nil {
+	if err := errors.Join(required("staging_target_path", r.GetStagingTargetPath()), checkCapability(r.GetVolumeCapability())); err != nil {
 		return nil, err
 	}
 	placement, err := placementOf(r.GetPublishContext())
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := n.locks.Take(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	if placement == OnNode {
 		if err := n.stage(r); err != nil {
 			return nil, err
@@ -97,14 +92,9 @@ func (n *node) grow(device, path string) error {
 
 // NodeUnstageVolume implements [csi.NodeServer].
 func (n *node) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId(), "staging_target_path", r.GetStagingTargetPath()); err != nil {
+	if err := required("staging_target_path", r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
-	unlock, err := n.locks.Take(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
 	if err := mount.CleanupMountPoint(r.GetStagingTargetPath(), n.Mounts, true); err != nil {
 		return nil, err
 	}

@@ -15,15 +15,7 @@ import (
 )
 
 // NodeExpandVolume implements [csi.NodeServer].
-func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	if err := required("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
-		return nil, err
-	}
-	unlock, err := n.locks.Take(ctx, r.GetVolumeId())
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
+func (n *node) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	record, err := n.recordAt(r.GetVolumePath())
 	if err != nil {
 		return nil, err
@@ -71,9 +63,6 @@ func isDevice(path string) bool {
 
 // NodeGetVolumeStats implements [csi.NodeServer].
 func (n *node) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	if err := required("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
-		return nil, err
-	}
 	record, err := n.recordAt(r.GetVolumePath())
 	if err != nil {
 		return nil, err
