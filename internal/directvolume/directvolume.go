@@ -19,55 +19,59 @@ import (
 	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
+// Driver is the name of the CSI driver whose records these are.
+const Driver = "csi.outrigger.dev"
+
 // Root is where Kata's runtime looks for records.
 const Root = "/run/kata-containers/shared/direct-volumes"
 
-// file is the record in the folder of a path. Other files there are named after the sandboxes
+// recordName is the record in the folder of a path. Other files there are named after the sandboxes
 // that have the volume.
-const file = "mountInfo.json"
+const recordName = "mountInfo.json"
 
-// TypeBlock is the [Record.VolumeType] of a disk.
+// TypeBlock is the [Info.VolumeType] of a disk.
 const TypeBlock = "block"
 
-// Keys of [Record.Metadata]. The first two are Kata's.
+// Keys of [Info.Metadata]. The first two are Kata's.
 const (
-	// FSGroup is the number of the group that the files of the volume get.
-	FSGroup = "fsGroup"
-	// FSGroupChangePolicy is "Always", or "OnRootMismatch": only if the volume's root has another.
-	FSGroupChangePolicy = "fsGroupChangePolicy"
-	// PodUID is the pod that the volume was published for; nobody else may have the disk.
-	PodUID = "outrigger.dev/pod-uid"
-	// ReadOnly is "true" if the pod must not write.
-	ReadOnly = "outrigger.dev/read-only"
+	// MetadataFSGroup is the number of the group that the files of the volume get.
+	MetadataFSGroup = "fsGroup"
+	// MetadataFSGroupChangePolicy is "Always", or "OnRootMismatch": only if the volume's root has
+	// another group.
+	MetadataFSGroupChangePolicy = "fsGroupChangePolicy"
+	// MetadataDisk is the provider's id of the disk. Records without it are of other drivers.
+	MetadataDisk = Driver + "/disk"
+	// MetadataPodUID is the pod that the volume was published for; nobody else may have the disk.
+	MetadataPodUID = Driver + "/pod-uid"
+	// MetadataReadOnly is "true" if the pod must not write.
+	MetadataReadOnly = Driver + "/read-only"
 )
 
-// Record says which disk belongs at a path. The names of its fields are Kata's.
-type Record struct {
+// Info is a record, under the names that Kata gives its fields.
+type Info struct {
 	VolumeType string `json:"volume-type"`
 	// Device is the provider's id of the disk.
 	Device string `json:"device"`
-	// FSType is the file system that an empty disk gets, and any other must have.
-	FSType   string            `json:"fstype"`
+	// FsType is the file system that an empty disk gets, and any other must have.
+	FsType   string            `json:"fstype"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Options are those of the mount.
 	Options []string `json:"options,omitempty"`
 }
 
-// Folder holds the records of a node.
-type Folder string
-
-// Of returns where the record of a target path is.
-func (f Folder) Of(target string) string {
-	return filepath.Join(string(f), base64.URLEncoding.EncodeToString([]byte(target)))
+// Folder returns where below root the record of a target path is, and the files of the sandboxes.
+func Folder(root, target string) string {
+	return filepath.Join(root, base64.URLEncoding.EncodeToString([]byte(target)))
 }
 
-// Write makes or replaces the record of a target path. After a crash it is as before or whole.
-func (f Folder) Write(target string, r Record) error {
-	data, err := json.Marshal(r)
+// Write makes or replaces the record of the volume that a pod is to have at target, the path that
+// kubelet gives the driver. After a crash it is as before or whole.
+func Write(root, target string, info *Info) error {
+	data, err := json.Marshal(info)
 	if err != nil {
 		return err
 	}
-	dir := f.Of(target)
+	dir := Folder(root, target)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -76,13 +80,13 @@ func (f Folder) Write(target string, r Record) error {
 	if err := removeLeftovers(dir); err != nil {
 		return err
 	}
-	return wholefile.Replace(filepath.Join(dir, file), data, 0o600)
+	return wholefile.Replace(filepath.Join(dir, recordName), data, 0o600)
 }
 
 func removeLeftovers(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "."+file) {
+		if strings.HasPrefix(e.Name(), "."+recordName) {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 		}
 	}
@@ -90,28 +94,28 @@ func removeLeftovers(dir string) error {
 }
 
 // Read returns the record of a target path, or an error that is [fs.ErrNotExist].
-func (f Folder) Read(target string) (*Record, error) {
-	path := filepath.Join(f.Of(target), file)
+func Read(root, target string) (*Info, error) {
+	path := filepath.Join(Folder(root, target), recordName)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	r := &Record{}
-	if err := json.Unmarshal(data, r); err != nil {
+	info := &Info{}
+	if err := json.Unmarshal(data, info); err != nil {
 		return nil, fmt.Errorf("%s, the record of %s: %w", path, target, err)
 	}
-	return r, nil
+	return info, nil
 }
 
 // Sandbox returns the id of a sandbox that has the volume, as its runtime has noted it; empty
 // while there is none.
-func (f Folder) Sandbox(target string) (string, error) {
-	entries, err := os.ReadDir(f.Of(target))
+func Sandbox(root, target string) (string, error) {
+	entries, err := os.ReadDir(Folder(root, target))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
 	for _, e := range entries {
-		if !strings.Contains(e.Name(), file) {
+		if !strings.Contains(e.Name(), recordName) {
 			return e.Name(), nil
 		}
 	}
@@ -119,18 +123,18 @@ func (f Folder) Sandbox(target string) (string, error) {
 }
 
 // Remove removes the record of a target path; that there is none is nil.
-func (f Folder) Remove(target string) error { return os.RemoveAll(f.Of(target)) }
+func Remove(root, target string) error { return os.RemoveAll(Folder(root, target)) }
 
 // Targets returns the target paths that have a record.
-func (f Folder) Targets() ([]string, error) {
-	entries, err := os.ReadDir(string(f))
+func Targets(root string) ([]string, error) {
+	entries, err := os.ReadDir(root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var targets []string
 	for _, e := range entries {
 		target, err := base64.URLEncoding.DecodeString(e.Name())
-		if _, missing := os.Stat(filepath.Join(string(f), e.Name(), file)); err == nil && missing == nil {
+		if _, missing := os.Stat(filepath.Join(root, e.Name(), recordName)); err == nil && missing == nil {
 			targets = append(targets, string(target))
 		}
 	}

@@ -17,12 +17,12 @@ const target = "/var/lib/kubelet/pods/6d6a/volumes/kubernetes.io~csi/pvc-1/mount
 
 // TestKataReadsIt: path, names and mode are those of Kata's runtime (pkg/direct-volume).
 func TestKataReadsIt(t *testing.T) {
-	f := Folder(t.TempDir())
-	r := Record{VolumeType: TypeBlock, Device: "disk-1", FSType: "ext4", Metadata: map[string]string{FSGroup: "7"}, Options: []string{"ro"}}
-	if err := f.Write(target, r); err != nil {
+	root := t.TempDir()
+	r := &Info{VolumeType: TypeBlock, Device: "disk-1", FsType: "ext4", Metadata: map[string]string{MetadataFSGroup: "7"}, Options: []string{"ro"}}
+	if err := Write(root, target, r); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(string(f), "L3Zhci9saWIva3ViZWxldC9wb2RzLzZkNmEvdm9sdW1lcy9rdWJlcm5ldGVzLmlvfmNzaS9wdmMtMS9tb3VudA==", "mountInfo.json")
+	path := filepath.Join(root, "L3Zhci9saWIva3ViZWxldC9wb2RzLzZkNmEvdm9sdW1lcy9rdWJlcm5ldGVzLmlvfmNzaS9wdmMtMS9tb3VudA==", "mountInfo.json")
 	data, err := os.ReadFile(path)
 	want := `{"volume-type":"block","device":"disk-1","fstype":"ext4","metadata":{"fsGroup":"7"},"options":["ro"]}`
 	if err != nil || string(data) != want {
@@ -34,31 +34,31 @@ func TestKataReadsIt(t *testing.T) {
 }
 
 func TestRecord(t *testing.T) {
-	f := Folder(filepath.Join(t.TempDir(), "not", "there"))
-	if _, err := f.Read(target); !errors.Is(err, fs.ErrNotExist) {
+	root := filepath.Join(t.TempDir(), "not", "there")
+	if _, err := Read(root, target); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no record: %v", err)
 	}
-	if targets, err := f.Targets(); err != nil || len(targets) > 0 {
+	if targets, err := Targets(root); err != nil || len(targets) > 0 {
 		t.Errorf("no folder: %q, %v", targets, err)
 	}
 	for _, device := range []string{"disk-1", "disk-2"} { // the second replaces it
-		want := Record{VolumeType: TypeBlock, Device: device, FSType: "xfs"}
-		if err := f.Write(target, want); err != nil {
+		want := &Info{VolumeType: TypeBlock, Device: device, FsType: "xfs"}
+		if err := Write(root, target, want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := f.Read(target); err != nil || cmp.Diff(&want, got) != "" {
+		if got, err := Read(root, target); err != nil || cmp.Diff(want, got) != "" {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
-	if targets, err := f.Targets(); err != nil || !slices.Equal(targets, []string{target}) {
+	if targets, err := Targets(root); err != nil || !slices.Equal(targets, []string{target}) {
 		t.Errorf("%q, %v", targets, err)
 	}
 	for range 2 {
-		if err := f.Remove(target); err != nil {
+		if err := Remove(root, target); err != nil {
 			t.Error(err)
 		}
 	}
-	if targets, err := f.Targets(); err != nil || len(targets) > 0 {
+	if targets, err := Targets(root); err != nil || len(targets) > 0 {
 		t.Errorf("after removal: %q, %v", targets, err)
 	}
 }
@@ -66,30 +66,30 @@ func TestRecord(t *testing.T) {
 // TestKilledWriter: what a killed writer leaves is neither a record nor a sandbox, and the next
 // writer removes it.
 func TestKilledWriter(t *testing.T) {
-	f := Folder(t.TempDir())
-	left := filepath.Join(f.Of(target), ".mountInfo.json-123")
-	if err := os.MkdirAll(f.Of(target), 0o700); err != nil {
+	root := t.TempDir()
+	left := filepath.Join(Folder(root, target), ".mountInfo.json-123")
+	if err := os.MkdirAll(Folder(root, target), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(left, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if targets, err := f.Targets(); err != nil || len(targets) > 0 {
+	if targets, err := Targets(root); err != nil || len(targets) > 0 {
 		t.Errorf("%q, %v", targets, err)
 	}
-	if err := f.Write(target, Record{Device: "disk-1"}); err != nil {
+	if err := Write(root, target, &Info{Device: "disk-1"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the leftover: %v", err)
 	}
-	if id, err := f.Sandbox(target); id != "" || err != nil {
+	if id, err := Sandbox(root, target); id != "" || err != nil {
 		t.Errorf("a sandbox %q, %v", id, err)
 	}
-	if err := os.WriteFile(filepath.Join(f.Of(target), "5a5a"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(Folder(root, target), "5a5a"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if id, err := f.Sandbox(target); id != "5a5a" || err != nil {
+	if id, err := Sandbox(root, target); id != "5a5a" || err != nil {
 		t.Errorf("the sandbox is %q, %v", id, err)
 	}
 }

@@ -17,8 +17,8 @@ var modes = []csi.VolumeCapability_AccessMode_Mode{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
 }
 
-// fileSystems are those that node and guest can make, check and grow.
-var fileSystems = []string{"ext4", "xfs"}
+// fileSystems are those that both node and guest can make, check and grow.
+var fileSystems = []string{"ext4"}
 
 // checkCapabilities returns an error unless there are capabilities and a volume can have all.
 func checkCapabilities(all []*csi.VolumeCapability) error {

@@ -17,13 +17,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // Name is the driver's, in CSIDriver, StorageClass and PersistentVolume.
-const Name = "csi.outrigger.dev"
+const Name = directvolume.Driver
 
 // TopologyKey is the zone of a Node, of a disk and of what a StorageClass allows.
 const TopologyKey = "topology." + Name + "/zone"

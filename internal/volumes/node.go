@@ -25,8 +25,8 @@ type NodeOptions struct {
 	Zone string
 	// MaxVolumes is how many volumes ordinary pods of the node can have; 0 means unknown.
 	MaxVolumes int64
-	// Records are the volumes of pods in VMs.
-	Records directvolume.Folder
+	// Records is the folder with the records of volumes of pods in VMs.
+	Records string
 	// Mounts are those of the node.
 	Mounts *mount.SafeFormatAndMount
 	// Sys and Dev are where the disks of the node are: /sys and /dev.
@@ -200,7 +200,7 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolu
 	if err := mount.CleanupMountPoint(r.GetTargetPath(), n.Mounts, true); err != nil {
 		return nil, err
 	}
-	if err := n.Records.Remove(r.GetTargetPath()); err != nil {
+	if err := directvolume.Remove(n.Records, r.GetTargetPath()); err != nil {
 		return nil, err
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
@@ -224,8 +224,8 @@ func (n *node) mountAt(path string) (*mount.MountPoint, error) {
 }
 
 // recordAt returns the record of a path; nil if it is not that of a volume in a VM.
-func (n *node) recordAt(path string) (*directvolume.Record, error) {
-	r, err := n.Records.Read(path)
+func (n *node) recordAt(path string) (*directvolume.Info, error) {
+	r, err := directvolume.Read(n.Records, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

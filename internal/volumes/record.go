@@ -20,18 +20,18 @@ func (n *node) record(r *csi.NodePublishVolumeRequest, pod *Pod) error {
 		}
 	}
 	options := mountOptions(r.GetVolumeCapability(), r.GetReadonly())
-	metadata := map[string]string{directvolume.PodUID: r.GetVolumeContext()[sidecarPrefix+"pod.uid"]}
+	metadata := map[string]string{directvolume.MetadataDisk: r.GetVolumeId(), directvolume.MetadataPodUID: r.GetVolumeContext()[sidecarPrefix+"pod.uid"]}
 	if r.GetReadonly() {
-		metadata[directvolume.ReadOnly] = "true"
+		metadata[directvolume.MetadataReadOnly] = "true"
 	}
 	if pod.FSGroup != nil {
-		metadata[directvolume.FSGroup] = strconv.FormatInt(*pod.FSGroup, 10)
+		metadata[directvolume.MetadataFSGroup] = strconv.FormatInt(*pod.FSGroup, 10)
 		if pod.FSGroupChangePolicy != "" {
-			metadata[directvolume.FSGroupChangePolicy] = pod.FSGroupChangePolicy
+			metadata[directvolume.MetadataFSGroupChangePolicy] = pod.FSGroupChangePolicy
 		}
 	}
-	err := n.Records.Write(r.GetTargetPath(), directvolume.Record{
-		VolumeType: directvolume.TypeBlock, Device: r.GetVolumeId(), FSType: fileSystem(r.GetVolumeCapability()), Metadata: metadata, Options: options,
+	err := directvolume.Write(n.Records, r.GetTargetPath(), &directvolume.Info{
+		VolumeType: directvolume.TypeBlock, Device: r.GetVolumeId(), FsType: fileSystem(r.GetVolumeCapability()), Metadata: metadata, Options: options,
 	})
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (n *node) record(r *csi.NodePublishVolumeRequest, pod *Pod) error {
 
 // onlyRecord returns an error if the volume has a record of another path.
 func (n *node) onlyRecord(r *csi.NodePublishVolumeRequest) error {
-	targets, err := n.Records.Targets()
+	targets, err := directvolume.Targets(n.Records)
 	if err != nil {
 		return err
 	}

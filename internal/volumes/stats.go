@@ -12,6 +12,8 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/directvolume"
 )
 
 // NodeExpandVolume implements [csi.NodeServer].
@@ -34,7 +36,7 @@ func (n *node) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeReques
 // expandInVM returns nil before the VM starts, which grows the file system as it mounts it. The
 // code of the error otherwise is the one with which kubelet goes on, and does not try again.
 func (n *node) expandInVM(r *csi.NodeExpandVolumeRequest) error {
-	sandbox, err := n.Records.Sandbox(r.GetVolumePath())
+	sandbox, err := directvolume.Sandbox(n.Records, r.GetVolumePath())
 	if err == nil && sandbox != "" {
 		err = fmt.Errorf("%w: the disk has its new size, and the file system in the VM of sandbox %s grows when the pod is started again", errPrecondition, sandbox)
 	}

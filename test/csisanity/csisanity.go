@@ -22,7 +22,6 @@ import (
 	"k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
 
-	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/volumes"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -102,7 +101,7 @@ func serve(t *testing.T, o Options, dir string) (endpoint string) {
 	driver, err := volumes.New(volumes.Options{
 		Provider: p, Cluster: "sanity", Log: slog.New(slog.DiscardHandler),
 		Node: &volumes.NodeOptions{
-			ID: o.NodeID, Zone: o.Zone, Records: directvolume.Folder(filepath.Join(dir, "records")), Sys: filepath.Join(dir, "sys"), Dev: filepath.Join(dir, "dev"),
+			ID: o.NodeID, Zone: o.Zone, Records: filepath.Join(dir, "records"), Sys: filepath.Join(dir, "sys"), Dev: filepath.Join(dir, "dev"),
 			Mounts: mount.NewSafeFormatAndMount(mount.NewFakeMounter(nil), utilexec.New()),
 		},
 	})
