@@ -107,21 +107,6 @@ func Read(root, target string) (*Info, error) {
 	return info, nil
 }
 
-// Sandbox returns the id of a sandbox that has the volume, as its runtime has noted it; empty
-// while there is none.
-func Sandbox(root, target string) (string, error) {
-	entries, err := os.ReadDir(Folder(root, target))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	for _, e := range entries {
-		if !strings.Contains(e.Name(), recordName) {
-			return e.Name(), nil
-		}
-	}
-	return "", nil
-}
-
 // Remove removes the record of a target path; that there is none is nil.
 func Remove(root, target string) error { return os.RemoveAll(Folder(root, target)) }
 

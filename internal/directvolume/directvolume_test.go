@@ -63,8 +63,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestKilledWriter: what a killed writer leaves is neither a record nor a sandbox, and the next
-// writer removes it.
+// TestKilledWriter: what a killed writer leaves is not a record, and the next writer removes it:
+// Kata would take it for the id of a sandbox.
 func TestKilledWriter(t *testing.T) {
 	root := t.TempDir()
 	left := filepath.Join(Folder(root, target), ".mountInfo.json-123")
@@ -82,14 +82,5 @@ func TestKilledWriter(t *testing.T) {
 	}
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the leftover: %v", err)
-	}
-	if id, err := Sandbox(root, target); id != "" || err != nil {
-		t.Errorf("a sandbox %q, %v", id, err)
-	}
-	if err := os.WriteFile(filepath.Join(Folder(root, target), "5a5a"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if id, err := Sandbox(root, target); id != "5a5a" || err != nil {
-		t.Errorf("the sandbox is %q, %v", id, err)
 	}
 }

@@ -12,35 +12,19 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
-
-	"github.com/outrigger/outrigger/internal/directvolume"
 )
 
-// NodeExpandVolume implements [csi.NodeServer].
+// NodeExpandVolume implements [csi.NodeServer]. In a VM the guest sees that a disk has grown, and
+// grows its file system.
 func (n *node) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	record, err := n.recordAt(r.GetVolumePath())
-	if err != nil {
-		return nil, err
-	}
-	if record != nil {
-		err = n.expandInVM(r)
-	} else {
+	if err == nil && record == nil {
 		err = n.expand(r)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, nil
-}
-
-// expandInVM returns nil before the VM starts, which grows the file system as it mounts it. The
-// code of the error otherwise is the one with which kubelet goes on, and does not try again.
-func (n *node) expandInVM(r *csi.NodeExpandVolumeRequest) error {
-	sandbox, err := directvolume.Sandbox(n.Records, r.GetVolumePath())
-	if err == nil && sandbox != "" {
-		err = fmt.Errorf("%w: the disk has its new size, and the file system in the VM of sandbox %s grows when the pod is started again", errPrecondition, sandbox)
-	}
-	return err
 }
 
 func (n *node) expand(r *csi.NodeExpandVolumeRequest) error {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -43,13 +42,13 @@ const (
 type settings struct {
 	Mode           string        `flag:"mode" env:"CSI_MODE" default:"all" choices:"controller,node,all" usage:"controller: once in a cluster, with the credentials of the cloud; node: on every node, without; all: both, for tests"`
 	Endpoint       string        `flag:"endpoint" env:"CSI_ENDPOINT" default:"unix:///csi/csi.sock" usage:"socket at which kubelet and sidecars reach the driver"`
-	Provider       string        `flag:"cloud-provider" env:"CLOUD_PROVIDER" required:"true" usage:"provider that has the disks; its settings are its environment variables"`
+	Provider       string        `flag:"cloud-provider" env:"CLOUD_PROVIDER" usage:"provider that has the disks; its settings are its environment variables"`
 	Cluster        string        `flag:"cluster-id" env:"CLUSTER_ID" usage:"identity of this cluster in owner tags of disks; default: the UID of namespace kube-system"`
 	NodeName       string        `flag:"node-name" env:"NODE_NAME" usage:"name of the Node that this process runs on; needed unless the mode is controller"`
 	Handlers       []string      `flag:"vm-runtime-classes" env:"VM_RUNTIME_CLASSES" default:"kata-remote" usage:"handlers of the RuntimeClasses whose pods run in VMs, with commas: volumes of their pods are given to the VM"`
 	MaxVolumes     int           `flag:"max-volumes-per-node" env:"MAX_VOLUMES_PER_NODE" default:"0" min:"0" usage:"how many volumes the ordinary pods of a node can have, and those in VMs count as well; 0: the scheduler does not count"`
 	CallTimeout    time.Duration `flag:"call-timeout" env:"CSI_CALL_TIMEOUT" default:"5m" min:"1s" usage:"how long one request may take; longer than the timeout of the sidecars gains nothing"`
-	MetricsAddress string        `flag:"metrics-bind-address" default:"127.0.0.1:8080" usage:"address of /metrics; 0: none"`
+	MetricsAddress string        `flag:"metrics-bind-address" default:":8080" usage:"address of /metrics; 0: none"`
 	HealthAddress  string        `flag:"health-probe-bind-address" default:":8081" usage:"address of /healthz and /readyz; 0: none"`
 	controllers.API
 	controllers.Log
@@ -90,11 +89,11 @@ func (s *settings) check() error {
 	if _, err := volumes.SocketPath(s.Endpoint); err != nil {
 		errs = append(errs, fmt.Errorf("-endpoint (CSI_ENDPOINT): %w", err))
 	}
+	if s.Provider == "" {
+		errs = append(errs, errors.New("-cloud-provider (CLOUD_PROVIDER) is not set: which provider has the disks?"))
+	}
 	if s.Mode != modeController && s.NodeName == "" {
 		errs = append(errs, fmt.Errorf("-node-name (NODE_NAME) is not set: -mode %s needs the name of its Node", s.Mode))
-	}
-	if len(s.Handlers) == 0 || slices.Contains(s.Handlers, "") {
-		errs = append(errs, fmt.Errorf("-vm-runtime-classes (VM_RUNTIME_CLASSES) %q: want names of handlers with commas", s.Handlers))
 	}
 	return errors.Join(errs...)
 }
@@ -113,38 +112,44 @@ func (c *Command) serve(ctx context.Context, s *settings) error {
 		return err
 	}
 	o := volumes.Options{CallTimeout: s.CallTimeout, Observe: newMeters(metrics.Registry).observe, Log: log}
-	workloads := &volumes.Kubernetes{Cache: mgr.GetCache(), API: mgr.GetAPIReader(), Handlers: s.Handlers}
-	o.Workloads = workloads
+	o.Workloads = &volumes.Kubernetes{Cache: mgr.GetCache(), API: mgr.GetAPIReader(), Handlers: s.Handlers}
 	closeProvider := func() error { return nil }
 	if s.Mode != modeNode {
-		if o.Cluster, err = s.clusterID(ctx, workloads.API); err != nil {
-			return err
-		}
-		if err := volumes.Index(ctx, mgr.GetFieldIndexer()); err != nil {
+		if o.Cluster, err = s.clusterID(ctx, mgr.GetAPIReader()); err != nil {
 			return err
 		}
 		if o.Provider, closeProvider, err = openProvider(ctx, s.provider(), c.Getenv, log); err != nil {
 			return err
 		}
 	}
+	return errors.Join(c.start(ctx, s, mgr, o), closeProvider())
+}
+
+// start serves the driver until ctx ends.
+func (c *Command) start(ctx context.Context, s *settings, mgr manager.Manager, o volumes.Options) (err error) {
 	if s.Mode != modeController {
-		if o.Node, err = s.node(ctx, workloads.API); err != nil {
-			return errors.Join(err, closeProvider())
+		if o.Node, err = s.node(ctx, mgr.GetAPIReader()); err != nil {
+			return err
 		}
 	}
 	driver, err := volumes.New(o)
 	if err != nil {
-		return errors.Join(fmt.Errorf("provider %s: %w", s.provider(), err), closeProvider())
+		return fmt.Errorf("provider %s: %w", s.provider(), err)
+	}
+	if s.Mode != modeNode {
+		if err := volumes.Index(ctx, mgr.GetFieldIndexer()); err != nil {
+			return err
+		}
 	}
 	err = errors.Join(
 		mgr.AddReadyzCheck("started", healthz.Ping),
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return driver.Serve(ctx, s.Endpoint) })),
 	)
-	if err == nil {
-		log.Info("starting", "version", version.String(), "mode", s.Mode, "endpoint", s.Endpoint, "provider", s.provider(), "cluster", o.Cluster)
-		err = mgr.Start(ctx)
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, closeProvider())
+	o.Log.Info("starting", "version", version.String(), "mode", s.Mode, "endpoint", s.Endpoint, "provider", s.provider(), "cluster", o.Cluster)
+	return mgr.Start(ctx)
 }
 
 func (s *settings) provider() string { return provider.Canonical(s.Provider) }
