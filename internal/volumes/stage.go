@@ -64,7 +64,7 @@ func (n *node) stage(r *csi.NodeStageVolumeRequest) error {
 }
 
 // checkContent returns an error if a disk has anything but the file system. Only a disk that is
-// proven empty is formatted: that no file system is found is no proof.
+// proven empty is formatted: not to find a file system proves nothing.
 func (n *node) checkContent(device, want string) error {
 	found, err := n.Mounts.GetDiskFormat(device)
 	switch {
