@@ -128,7 +128,7 @@ func (c *Command) serve(ctx context.Context, s *settings) error {
 // start serves the driver until ctx ends.
 func (c *Command) start(ctx context.Context, s *settings, mgr manager.Manager, o volumes.Options) (err error) {
 	if s.Mode != modeController {
-		if o.Node, err = s.node(ctx, mgr.GetAPIReader()); err != nil {
+		if o.Node, err = s.node(ctx, mgr.GetAPIReader(), o.Log); err != nil {
 			return err
 		}
 	}

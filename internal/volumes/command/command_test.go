@@ -4,6 +4,8 @@ package command
 
 import (
 	"bytes"
+	"context"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,7 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/outrigger/outrigger/internal/program"
 )
@@ -99,12 +103,42 @@ func TestNode(t *testing.T) {
 	api := fake.NewFakeClient(node("instance", "aws:///z1/i-1"), node("foreign", "gce://p/z1/vm"), node("bare", ""))
 	for name, id := range map[string]string{"instance": "i-1", "foreign": "foreign", "bare": "bare"} {
 		s := &settings{Provider: "aws", NodeName: name, MaxVolumes: 7}
-		if got, err := s.node(t.Context(), api); err != nil || got.ID != id || got.Zone != "z1" || got.MaxVolumes != 7 {
+		if got, err := s.node(t.Context(), api, slog.New(slog.DiscardHandler)); err != nil || got.ID != id || got.Zone != "z1" || got.MaxVolumes != 7 {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 	s := &settings{Provider: "aws", NodeName: "away"}
-	if _, err := s.node(t.Context(), api); err == nil || !strings.Contains(err.Error(), "-node-name (NODE_NAME) away") {
+	if _, err := s.node(t.Context(), api, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "-node-name (NODE_NAME) away") {
 		t.Error(err)
+	}
+}
+
+// TestNodeWaits: before the Node is initialized, its name would be taken for its id.
+func TestNodeWaits(t *testing.T) {
+	taint := corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+	api := fake.NewFakeClient(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint}}})
+	read := make(chan struct{}, 100)
+	reader := interceptor.NewClient(api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			defer func() { read <- struct{}{} }()
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	ids := make(chan string)
+	go func() {
+		s := &settings{Provider: "aws", NodeName: "n1"}
+		o, err := s.node(t.Context(), reader, slog.New(slog.DiscardHandler))
+		if err != nil {
+			ids <- err.Error()
+			return
+		}
+		ids <- o.ID
+	}()
+	<-read
+	if err := api.Update(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{ProviderID: "aws:///z1/i-1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if id := <-ids; id != "i-1" {
+		t.Errorf("the id is %q", id)
 	}
 }

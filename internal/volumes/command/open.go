@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudapi "k8s.io/cloud-provider/api"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +25,7 @@ import (
 	"github.com/outrigger/outrigger/internal/volumes"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/provider/plugin"
 )
 
@@ -59,9 +63,9 @@ func (s *settings) clusterID(ctx context.Context, api client.Reader) (string, er
 }
 
 // node returns what the Node object says of this node, and the folders of it.
-func (s *settings) node(ctx context.Context, api client.Reader) (*volumes.NodeOptions, error) {
-	var node corev1.Node
-	if err := api.Get(ctx, client.ObjectKey{Name: s.NodeName}, &node); err != nil {
+func (s *settings) node(ctx context.Context, api client.Reader, log *slog.Logger) (*volumes.NodeOptions, error) {
+	node, err := s.initialized(ctx, api, log)
+	if err != nil {
 		return nil, fmt.Errorf("-node-name (NODE_NAME) %s: read the Node, which has providerID and zone: %w", s.NodeName, err)
 	}
 	o := &volumes.NodeOptions{
@@ -72,6 +76,26 @@ func (s *settings) node(ctx context.Context, api client.Reader) (*volumes.NodeOp
 		o.ID = ref.ID
 	}
 	return o, nil
+}
+
+// initialized returns the Node when the cloud controller manager, if there is one, has given it its
+// providerID: what the driver registers stays until it is started again.
+func (s *settings) initialized(ctx context.Context, api client.Reader, log *slog.Logger) (*corev1.Node, error) {
+	for waiting := false; ; waiting = true {
+		node := &corev1.Node{}
+		if err := api.Get(ctx, client.ObjectKey{Name: s.NodeName}, node); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cloudapi.TaintExternalCloudProvider }) {
+			return node, nil
+		}
+		if !waiting {
+			log.Info("waiting until a cloud controller manager initializes the Node", "node", s.NodeName, "taint", cloudapi.TaintExternalCloudProvider)
+		}
+		if err := poll.Sleep(ctx, time.Second); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // meters are the program's own metrics.
