@@ -209,7 +209,9 @@ func renderings(t testing.TB) []rendering {
 		all = append(all, rendering{"overlay-qemu-" + c, func(t testing.TB) []byte { return overlay(t, "qemu", c) }})
 	}
 	for name, folder := range map[string]string{"csi": "deploy/csi", "csi-snapshots": "deploy/csi/snapshots"} {
-		all = append(all, rendering{name, func(t testing.TB) []byte { return output(t, tool(t, "kustomize"), "build", filepath.Join(root, folder)) }})
+		all = append(all, rendering{name, func(t testing.TB) []byte {
+			return output(t, tool(t, "kustomize"), "build", filepath.Join(root, folder))
+		}})
 	}
 	for _, v := range variants(t) {
 		all = append(all, rendering{"chart-" + v, func(t testing.TB) []byte { return chart(t, v) }})
