@@ -68,7 +68,7 @@ func checkDiskRepeated(r *run) {
 
 func checkDiskConcurrent(r *run) {
 	c := r.newDisk()
-	r.ledger.usesDisks()
+	r.ledger.lostDisk()
 	controller := power[provider.DiskController](r)
 	ids := make(chan string, racers)
 	for _, err := range r.atOnce("CreateDisk", func(ctx context.Context) error {

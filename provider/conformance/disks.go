@@ -51,13 +51,14 @@ func (r *run) createDisk(c diskCreation) (*provider.Disk, error) {
 
 func (r *run) createDiskWith(ctx context.Context, c diskCreation) (*provider.Disk, error) {
 	r.Helper()
-	r.ledger.usesDisks()
 	controller := capabilityOf[provider.DiskController](r, c.provider)
 	disk, err := callWith(ctx, r, "CreateDisk", func(ctx context.Context) (*provider.Disk, error) {
 		return controller.CreateDisk(ctx, c.key, c.spec)
 	})
 	if disk != nil {
 		r.ledger.disk(disk.ID)
+	} else {
+		r.ledger.lostDisk()
 	}
 	return disk, err
 }
@@ -253,13 +254,14 @@ func (r *run) createSnapshot(p provider.Provider, key, diskID string) (*provider
 
 func (r *run) createSnapshotWith(ctx context.Context, p provider.Provider, key, diskID string) (*provider.Snapshot, error) {
 	r.Helper()
-	r.ledger.usesSnapshots()
 	snapshotter := capabilityOf[provider.DiskSnapshotter](r, p)
 	snapshot, err := callWith(ctx, r, "CreateSnapshot", func(ctx context.Context) (*provider.Snapshot, error) {
 		return snapshotter.CreateSnapshot(ctx, key, diskID, r.diskTags(key))
 	})
 	if snapshot != nil {
 		r.ledger.snapshot(snapshot.ID)
+	} else {
+		r.ledger.lostSnapshot()
 	}
 	return snapshot, err
 }
@@ -383,8 +385,8 @@ func (r *run) cutDisks(what string, f func(context.Context) error) {
 // show.
 func (r *run) removeSnapshots() {
 	r.Helper()
-	if ids, used := r.ledger.takeSnapshots(); used {
-		r.removeEach("snapshot", ids, func() (ids []string, err error) {
+	if ids, lost := r.ledger.takeSnapshots(); lost || len(ids) > 0 {
+		r.removeEach("snapshot", ids, lost, func() (ids []string, err error) {
 			list, err := r.listSnapshots(r.owner)
 			for _, s := range list {
 				ids = append(ids, s.ID)
@@ -402,8 +404,8 @@ func (r *run) removeSnapshots() {
 
 func (r *run) removeDisks() {
 	r.Helper()
-	if ids, used := r.ledger.takeDisks(); used {
-		r.removeEach("disk", ids, func() (ids []string, err error) {
+	if ids, lost := r.ledger.takeDisks(); lost || len(ids) > 0 {
+		r.removeEach("disk", ids, lost, func() (ids []string, err error) {
 			list, err := r.listDisks(r.owner)
 			for _, d := range list {
 				ids = append(ids, d.ID)
@@ -429,13 +431,16 @@ func (r *run) removeDisk(id string) error {
 	return err
 }
 
-// removeEach deletes ids and what list shows until it shows nothing, several times since
-// nobody may know the id of what a call made that was cut short.
-func (r *run) removeEach(kind string, ids []string, list func() ([]string, error), remove func(id string) error) {
+// removeEach deletes ids and what list shows until it shows nothing, several times when
+// nobody may know the id of what a call made.
+func (r *run) removeEach(kind string, ids []string, lost bool, list func() ([]string, error), remove func(id string) error) {
 	r.Helper()
-	quiet := 0
+	quiet, wanted := 0, 1
+	if lost {
+		wanted = quietLists
+	}
 	again := func() error {
-		for quiet < quietLists {
+		for quiet < wanted {
 			listed, err := list()
 			ids = append(ids, listed...)
 			ids = slices.Compact(slices.Sorted(slices.Values(ids)))
