@@ -7,6 +7,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/test/csisanity"
 )
 
@@ -20,5 +21,5 @@ func TestCSISanity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	csisanity.Run(t, csisanity.Options{Provider: cloud, NodeID: node.ID, Zone: node.Zone})
+	csisanity.Run(t, csisanity.Options{Provider: arguments.Checked(cloud), NodeID: node.ID, Zone: node.Zone})
 }
