@@ -64,7 +64,8 @@ func implemented(p provider.Provider) (all []provider.Capability) {
 		{provider.CapabilityList, is[provider.Lister](p)}, {provider.CapabilityGet, is[provider.Getter](p)},
 		{provider.CapabilityConsole, is[provider.ConsoleReader](p)}, {provider.CapabilityPower, is[provider.PowerController](p)},
 		{provider.CapabilityInstanceTypes, is[provider.InstanceTypeLister](p)}, {provider.CapabilityNodeAddress, is[provider.NodeAddresser](p)},
-		{provider.CapabilityLoadBalancers, is[provider.LoadBalancerController](p)}, {provider.CapabilityImageImport, is[provider.ImageImporter](p)},
+		{provider.CapabilityLoadBalancers, is[provider.LoadBalancerController](p)}, {provider.CapabilityDisks, is[provider.DiskController](p)},
+		{provider.CapabilitySnapshots, is[provider.DiskSnapshotter](p)}, {provider.CapabilityImageImport, is[provider.ImageImporter](p)},
 		{provider.CapabilityVerifyContext, is[provider.ContextVerifier](p)}, {provider.CapabilityCloseContext, is[provider.ContextCloser](p)},
 		{limited, is[provider.Limited](p)},
 	} {

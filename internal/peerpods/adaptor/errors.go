@@ -108,6 +108,7 @@ var classCodes = map[error]codes.Code{
 	provider.ErrInvalidArgument:  codes.InvalidArgument,
 	provider.ErrNotFound:         codes.NotFound,
 	provider.ErrAlreadyExists:    codes.AlreadyExists,
+	provider.ErrInUse:            codes.FailedPrecondition,
 	provider.ErrCapacity:         codes.ResourceExhausted,
 	provider.ErrQuota:            codes.ResourceExhausted,
 	provider.ErrUnauthenticated:  codes.Unauthenticated,
