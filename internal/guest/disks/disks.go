@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outrigger/outrigger/internal/peerpods/directvolume"
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )

@@ -182,16 +182,19 @@ func syncAt(point string) {
 	}
 }
 
-// setGroup gives all files of a volume the pod's fsGroup, unless its root has it: so the
-// kubelet does it by fsGroupChangePolicy OnRootMismatch.
+// setGroup gives all files of a volume the pod's fsGroup; by the policy OnRootMismatch
+// unless the volume's root has it.
 func setGroup(point string, group *agent.FSGroup) error {
 	if group == nil {
 		return nil
 	}
 	gid := int(group.GroupId)
 	var st unix.Stat_t
-	if err := unix.Stat(point, &st); err != nil || int(st.Gid) == gid && st.Mode&unix.S_ISGID != 0 {
+	if err := unix.Stat(point, &st); err != nil {
 		return err
+	}
+	if group.GroupChangePolicy == agent.FSGroupChangePolicy_OnRootMismatch && int(st.Gid) == gid && st.Mode&unix.S_ISGID != 0 {
+		return nil
 	}
 	root, err := os.OpenRoot(point)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/peerpods/directvolume"
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/poll"
@@ -48,7 +48,7 @@ func (s *Service) attachDisks(ctx context.Context, sb *sandbox) error {
 		s.note(sb, "attach-disk", began)
 		s.logger(sb).Info("attached a disk", "disk", info.Disk(), "instance", rec.InstanceID)
 		list = append(list, directvolume.Attached{Target: target, Serial: attachment.Serial, FsType: info.FsType, Options: info.Options,
-			FSGroup: info.Metadata[directvolume.MetadataFSGroup]})
+			FSGroup: info.Metadata[directvolume.MetadataFSGroup], FSGroupChangePolicy: info.Metadata[directvolume.MetadataFSGroupChangePolicy]})
 	}
 	return directvolume.WriteAttached(s.journal.folder(rec.ID), list)
 }

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/outrigger/outrigger/internal/peerpods/directvolume"
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/peerpods/shim/guestspec"
 	"github.com/outrigger/outrigger/internal/peerpods/webhook/guestlimits"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
@@ -111,7 +111,7 @@ func placeDisks(request *agent.CreateContainerRequest, disks []directvolume.Atta
 		storage := &agent.Storage{Driver: directvolume.GuestDriver, Source: d.Serial, Fstype: d.FsType, Options: d.Options,
 			MountPoint: filepath.Join(directvolume.GuestFolder, d.Serial)}
 		if gid, err := strconv.ParseUint(d.FSGroup, 10, 32); err == nil {
-			storage.FsGroup = &agent.FSGroup{GroupId: uint32(gid)}
+			storage.FsGroup = &agent.FSGroup{GroupId: uint32(gid), GroupChangePolicy: agent.FSGroupChangePolicy(agent.FSGroupChangePolicy_value[d.FSGroupChangePolicy])}
 		}
 		request.Storages = append(request.Storages, storage)
 		m.Source, m.Type, changed = storage.MountPoint, "bind", true
