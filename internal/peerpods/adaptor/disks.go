@@ -3,6 +3,7 @@
 package adaptor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ const (
 // but the removal of the instance, which detaches disks.
 func (s *Service) attachDisks(ctx context.Context, sb *sandbox) error {
 	rec := sb.snapshot()
-	records, err := directvolume.OfPod(s.opts.DirectVolumes, rec.PodUID)
+	records, err := directvolume.OfPod(cmp.Or(s.opts.DirectVolumes, directvolume.Root), rec.PodUID)
 	if err != nil || len(records) == 0 {
 		return err
 	}

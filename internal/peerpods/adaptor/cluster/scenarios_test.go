@@ -48,6 +48,7 @@ var scenarios = map[string]func(*testing.T, who){
 	"PoolFails":              scenarioPoolFails,
 	"PoolEmpty":              scenarioPoolEmpty,
 	"PoolRace":               scenarioPoolRace,
+	"Volumes":                scenarioVolumes,
 }
 
 func TestInMemory(t *testing.T) {
