@@ -162,7 +162,7 @@ var uses = map[string]use{
 	"outrigger-csi-controller: create leases.coordination":                                         {csiSidecars, `--leader-election`, "each sidecar names its own"},
 	"outrigger-csi-controller: update leases.coordination":                                         {csiSidecars, `--leader-election`, "each sidecar names its own"},
 	"outrigger-csi-controller: delete leases.coordination":                                         {csiSidecars, `--leader-election`, "each sidecar names its own"},
-	"outrigger-csi-node: get nodes":                                                                {csiOpen, `var node corev1.Node`, "providerID and zone"},
+	"outrigger-csi-node: get nodes":                                                                {csiOpen, `node := &corev1.Node{}`, "providerID and zone"},
 	"outrigger-csi-node: get pods":                                                                 {csiPods, `var p corev1.Pod`, "whether it runs in a VM"},
 	"outrigger-csi-node: get runtimeclasses.node":                                                  {csiPods, `var class nodev1.RuntimeClass`, ""},
 	"outrigger-csi-snapshots: get volumesnapshots.snapshot.storage":                                {csiSnapshots, `csi-snapshotter`, ""},
