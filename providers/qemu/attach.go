@@ -37,7 +37,7 @@ func (p *Provider) attachDisk(ctx context.Context, h *held, instanceID string) e
 	if !qemuOf(h.instance).Alive() {
 		return nil // it starts with its disks
 	}
-	err := p.withMonitor(ctx, instanceID, plugWait, func(_ context.Context, m *monitor) error { return plug(m, h.disk.ID) })
+	err := p.withMonitor(ctx, instanceID, plugWait, func(ctx context.Context, m *monitor) error { return plug(ctx, m, h.disk.ID) })
 	if err == nil || !qemuOf(h.instance).Alive() {
 		return nil // else it has ended meanwhile
 	}

@@ -168,7 +168,7 @@ func startCopy(ctx context.Context, m *monitor, id, to string) error {
 	if err := stopCopy(ctx, m, id); err != nil { // that of a process that was killed
 		return err
 	}
-	if err := plug(m, id); err != nil { // likewise
+	if err := plug(ctx, m, id); err != nil { // likewise
 		return err
 	}
 	if err := m.open(copyNode(id), to); err != nil {

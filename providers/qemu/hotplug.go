@@ -84,31 +84,34 @@ func (p *Provider) withMonitor(ctx context.Context, instanceID string, wait time
 }
 
 // plug attaches a disk to a machine that runs, as far as it is not.
-func plug(m *monitor, id string) error {
-	opened, err := m.hasNode(id)
-	if err != nil {
-		return err
-	}
-	if !opened {
-		if err := m.open(id, diskPath(id)); err != nil {
-			return err
-		}
-	}
+func plug(ctx context.Context, m *monitor, id string) error {
 	there, err := m.hasDevice(id)
 	if err != nil || there {
+		return err
+	}
+	// One who was killed may have opened the image, which can have grown since.
+	if err := m.closeNode(ctx, id); err != nil {
+		return err
+	}
+	if err := m.open(id, diskPath(id)); err != nil {
 		return err
 	}
 	device := map[string]string{}
 	for _, property := range scsiDisk(id) {
 		device[property[0]] = property[1]
 	}
-	return m.call("device_add", device, nil)
+	return openElsewhere(m.call("device_add", device, nil))
 }
 
 // open opens an image.
 func (m *monitor) open(name, path string) error {
-	err := m.call("blockdev-add", imageNode(name, path), nil)
-	if err != nil && strings.Contains(err.Error(), "lock") { // block/file-posix.c: Failed to get "write" lock
+	return openElsewhere(m.call("blockdev-add", imageNode(name, path), nil))
+}
+
+// openElsewhere gives the error that another QEMU has the image open its class
+// (block/file-posix.c: Failed to get "write" lock).
+func openElsewhere(err error) error {
+	if err != nil && strings.Contains(err.Error(), "Failed to get") {
 		return fmt.Errorf("%w: %w", provider.ErrInUse, err)
 	}
 	return err
