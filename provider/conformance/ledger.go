@@ -15,6 +15,9 @@ type ledger struct {
 	lost map[string]creation
 	// balancers are the keys of load balancers that were asked for.
 	balancers []string
+	// disks and snapshots are ids, and whether any were asked for.
+	disks, snapshots         []string
+	diskCalls, snapshotCalls bool
 }
 
 func (l *ledger) began(c creation) {
@@ -61,4 +64,47 @@ func (l *ledger) takeBalancers() []string {
 	keys := l.balancers
 	l.balancers = nil
 	return keys
+}
+
+// usesDisks and usesSnapshots note that there may be some whose ids nobody knows.
+func (l *ledger) usesDisks() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.diskCalls = true
+}
+
+func (l *ledger) usesSnapshots() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.snapshotCalls = true
+}
+
+func (l *ledger) disk(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.disks = append(l.disks, id)
+}
+
+func (l *ledger) snapshot(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.snapshots = append(l.snapshots, id)
+}
+
+// takeDisks and takeSnapshots return the ids, which are removed from the ledger, and
+// whether any were asked for.
+func (l *ledger) takeDisks() (ids []string, used bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids, used = l.disks, l.diskCalls
+	l.disks, l.diskCalls = nil, false
+	return ids, used
+}
+
+func (l *ledger) takeSnapshots() (ids []string, used bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids, used = l.snapshots, l.snapshotCalls
+	l.snapshots, l.snapshotCalls = nil, false
+	return ids, used
 }
