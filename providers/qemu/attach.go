@@ -164,17 +164,23 @@ func (p *Provider) resize(ctx context.Context, h *held, size int64) error {
 
 // growImage makes an image larger, in a machine that runs by its QEMU, which tells the guest.
 func (p *Provider) growImage(ctx context.Context, h *held, path string, size int64) error {
-	grown := false
 	if h.instance != nil && qemuOf(h.instance).Alive() {
-		err := p.withMonitor(ctx, h.instance.ID, plugWait, func(_ context.Context, m *monitor) (err error) {
-			if grown, err = m.hasNode(h.disk.ID); err != nil || !grown {
-				return err
-			}
-			return m.call("block_resize", map[string]any{"node-name": h.disk.ID, "size": size}, nil)
-		})
-		if err != nil {
+		grow := func(ctx context.Context, m *monitor) error { return growNode(ctx, m, h.disk.ID, size) }
+		if err := p.withMonitor(ctx, h.instance.ID, plugWait, grow); err != nil {
 			return err
 		}
 	}
 	return growFile(path, size) // which makes it durable
+}
+
+// growNode makes a disk larger that is attached to a machine that runs, if it is.
+func growNode(ctx context.Context, m *monitor, id string, size int64) error {
+	if err := stopCopy(ctx, m, id); err != nil { // that of a process that was killed
+		return err
+	}
+	opened, err := m.hasNode(id)
+	if err != nil || !opened {
+		return err
+	}
+	return m.call("block_resize", map[string]any{"node-name": id, "size": size}, nil)
 }
