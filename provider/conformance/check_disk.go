@@ -18,7 +18,7 @@ var diskChecks = []Check{
 	{"disk-concurrent", "Two calls with the same key at the same time give the same disk.", []need{needsDisks}, checkDiskConcurrent},
 	{"disk-reopened", "Two calls with the same key from different processes give the same disk.", []need{needsDisks, needsReopen}, checkDiskReopened},
 	{"disk-lost-reply", "Two calls with the same key after a lost reply give one disk.", []need{needsDisks}, checkDiskLostReply},
-	{"disk-other-spec", "A key that has a disk of another size, type or source is ErrAlreadyExists.", []need{needsDisks}, checkDiskOtherSpec},
+	{"disk-other-spec", "A key that has a disk of another size or source is ErrAlreadyExists.", []need{needsDisks}, checkDiskOtherSpec},
 	{"disk-fits", "A key that has a disk which fits the spec gives that disk.", []need{needsDisks}, checkDiskFits},
 	{"disk-after-delete", "A key is free again when its disk is deleted.", []need{needsDisks}, checkDiskAfterDelete},
 	{"disk-size", "A disk is at least so large as its spec says.", []need{needsDisks}, checkDiskSize},
@@ -68,7 +68,7 @@ func checkDiskRepeated(r *run) {
 
 func checkDiskConcurrent(r *run) {
 	c := r.newDisk()
-	r.ledger.usesDisks()
+	r.ledger.lostDisk()
 	controller := power[provider.DiskController](r)
 	ids := make(chan string, racers)
 	for _, err := range r.atOnce("CreateDisk", func(ctx context.Context) error {

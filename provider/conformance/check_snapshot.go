@@ -56,7 +56,7 @@ func checkSnapshotRepeated(r *run) {
 
 func checkSnapshotConcurrent(r *run) {
 	disk, key := r.mustDisk(r.newDisk()), newKey()
-	r.ledger.usesSnapshots()
+	r.ledger.lostSnapshot()
 	snapshotter := power[provider.DiskSnapshotter](r)
 	ids := make(chan string, racers)
 	for _, err := range r.atOnce("CreateSnapshot", func(ctx context.Context) error {

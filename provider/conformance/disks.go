@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/outrigger/outrigger/provider"
 )
@@ -51,13 +50,14 @@ func (r *run) createDisk(c diskCreation) (*provider.Disk, error) {
 
 func (r *run) createDiskWith(ctx context.Context, c diskCreation) (*provider.Disk, error) {
 	r.Helper()
-	r.ledger.usesDisks()
 	controller := capabilityOf[provider.DiskController](r, c.provider)
 	disk, err := callWith(ctx, r, "CreateDisk", func(ctx context.Context) (*provider.Disk, error) {
 		return controller.CreateDisk(ctx, c.key, c.spec)
 	})
 	if disk != nil {
 		r.ledger.disk(disk.ID)
+	} else {
+		r.ledger.lostDisk()
 	}
 	return disk, err
 }
@@ -242,219 +242,11 @@ func (r *run) checkSameID(first, second string) {
 	}
 }
 
-// createSnapshot makes the call with the limit of a call. The clean-up deletes the
-// snapshot.
-func (r *run) createSnapshot(p provider.Provider, key, diskID string) (*provider.Snapshot, error) {
-	r.Helper()
-	ctx, cancel := r.callContext()
-	defer cancel()
-	return r.createSnapshotWith(ctx, p, key, diskID)
-}
-
-func (r *run) createSnapshotWith(ctx context.Context, p provider.Provider, key, diskID string) (*provider.Snapshot, error) {
-	r.Helper()
-	r.ledger.usesSnapshots()
-	snapshotter := capabilityOf[provider.DiskSnapshotter](r, p)
-	snapshot, err := callWith(ctx, r, "CreateSnapshot", func(ctx context.Context) (*provider.Snapshot, error) {
-		return snapshotter.CreateSnapshot(ctx, key, diskID, r.diskTags(key))
-	})
-	if snapshot != nil {
-		r.ledger.snapshot(snapshot.ID)
-	}
-	return snapshot, err
-}
-
-func (r *run) mustSnapshot(key, diskID string) *provider.Snapshot {
-	r.Helper()
-	return r.mustSnapshotBy(r.provider, key, diskID)
-}
-
-func (r *run) mustSnapshotBy(p provider.Provider, key, diskID string) *provider.Snapshot {
-	r.Helper()
-	snapshot, err := r.createSnapshot(p, key, diskID)
-	switch {
-	case err != nil:
-		r.Fatalf("CreateSnapshot: %v", err)
-	case snapshot == nil:
-		r.Fatalf("CreateSnapshot returned neither a snapshot nor an error")
-	case snapshot.ID == "":
-		r.Fatalf("CreateSnapshot returned a snapshot without an id")
-	}
-	return snapshot
-}
-
-func (r *run) getSnapshot(id string) (*provider.Snapshot, error) {
-	r.Helper()
-	return r.getSnapshotBy(r.provider, id)
-}
-
-func (r *run) getSnapshotBy(p provider.Provider, id string) (*provider.Snapshot, error) {
-	r.Helper()
-	snapshotter := capabilityOf[provider.DiskSnapshotter](r, p)
-	snapshot, err := call(r, "GetSnapshot", func(ctx context.Context) (*provider.Snapshot, error) { return snapshotter.GetSnapshot(ctx, id) })
-	if err == nil && snapshot == nil {
-		err = errors.New("GetSnapshot returned neither a snapshot nor an error")
-	}
-	return snapshot, err
-}
-
-// ready waits until a disk can be made from a snapshot: copying a disk takes as long as a
-// call may.
-func (r *run) ready(id string) *provider.Snapshot {
-	r.Helper()
-	var snapshot *provider.Snapshot
-	if err := r.pollFor(r.subject.Limits.Call, func() (err error) {
-		if snapshot, err = r.getSnapshot(id); err == nil && !snapshot.Ready {
-			err = fmt.Errorf("snapshot %s is not ready", id)
-		}
-		return err
-	}); err != nil {
-		r.Fatalf("within %s: %v", r.subject.Limits.Call, err)
-	}
-	return snapshot
-}
-
-// readySnapshot takes a snapshot and waits for it.
-func (r *run) readySnapshot(diskID string) *provider.Snapshot {
-	r.Helper()
-	return r.ready(r.mustSnapshot(newKey(), diskID).ID)
-}
-
-func (r *run) listSnapshots(match map[string]string) ([]provider.Snapshot, error) {
-	r.Helper()
-	return call(r, "ListSnapshots", func(ctx context.Context) ([]provider.Snapshot, error) {
-		return power[provider.DiskSnapshotter](r).ListSnapshots(ctx, match)
-	})
-}
-
-func (r *run) deleteSnapshot(id string) error {
-	r.Helper()
-	return r.do("DeleteSnapshot", func(ctx context.Context) error {
-		return power[provider.DiskSnapshotter](r).DeleteSnapshot(ctx, id)
-	})
-}
-
-func (r *run) mustDeleteSnapshot(id string) {
-	r.Helper()
-	if err := r.deleteSnapshot(id); err != nil {
-		r.Fatalf("DeleteSnapshot(%q): %v", id, err)
-	}
-}
-
-// checkNoSnapshot waits until a snapshot is gone.
-func (r *run) checkNoSnapshot(id string) {
-	r.Helper()
-	r.eventually(func() error {
-		if _, err := r.getSnapshot(id); !errors.Is(err, provider.ErrNotFound) {
-			return fmt.Errorf("GetSnapshot still answers after DeleteSnapshot: %v", err)
-		}
-		list, err := r.listSnapshots(r.owner)
-		if err == nil && slices.ContainsFunc(list, func(s provider.Snapshot) bool { return s.ID == id }) {
-			err = fmt.Errorf("the list still shows the deleted snapshot %s", id)
-		}
-		return err
-	})
-}
-
-// checkOneSnapshot is checkOneDisk for snapshots.
-func (r *run) checkOneSnapshot(key, id string) {
-	r.Helper()
-	for range quietLists {
-		r.eventually(func() error {
-			list, err := r.listSnapshots(r.diskTags(key))
-			if err == nil && (len(list) != 1 || list[0].ID != id) {
-				err = fmt.Errorf("the key has %d snapshots, want %s: %+v", len(list), id, list)
-			}
-			return err
-		})
-	}
-}
-
 // cutDisks calls f with contexts that end in the middle of what it does, and sees that a
 // caller may try again.
 func (r *run) cutDisks(what string, f func(context.Context) error) {
 	r.Helper()
 	for ctx := range r.cutShort(r.instants()) {
 		r.checkRetryable(what, r.doWith(ctx, what, func() error { return f(ctx) }))
-	}
-}
-
-// removeSnapshots and removeDisks delete what is in the ledger, and then what the lists
-// show.
-func (r *run) removeSnapshots() {
-	r.Helper()
-	if ids, used := r.ledger.takeSnapshots(); used {
-		r.removeEach("snapshot", ids, func() (ids []string, err error) {
-			list, err := r.listSnapshots(r.owner)
-			for _, s := range list {
-				ids = append(ids, s.ID)
-			}
-			return ids, err
-		}, func(id string) error {
-			err := r.deleteSnapshot(id)
-			if _, got := r.getSnapshot(id); err == nil && !errors.Is(got, provider.ErrNotFound) {
-				err = fmt.Errorf("snapshot %s is still there: %w", id, got)
-			}
-			return err
-		})
-	}
-}
-
-func (r *run) removeDisks() {
-	r.Helper()
-	if ids, used := r.ledger.takeDisks(); used {
-		r.removeEach("disk", ids, func() (ids []string, err error) {
-			list, err := r.listDisks(r.owner)
-			for _, d := range list {
-				ids = append(ids, d.ID)
-			}
-			return ids, err
-		}, r.removeDisk)
-	}
-}
-
-// removeDisk detaches a disk that a broken provider has left attached.
-func (r *run) removeDisk(id string) error {
-	r.Helper()
-	err := r.deleteDisk(id)
-	disk, got := r.getDisk(id)
-	switch {
-	case errors.Is(got, provider.ErrNotFound):
-		return err
-	case err == nil:
-		return fmt.Errorf("disk %s is still there: %v", id, got)
-	case got == nil && disk.InstanceID != "":
-		return errors.Join(err, r.detach(id, disk.InstanceID))
-	}
-	return err
-}
-
-// removeEach deletes ids and what list shows until it shows nothing, several times since
-// nobody may know the id of what a call made that was cut short.
-func (r *run) removeEach(kind string, ids []string, list func() ([]string, error), remove func(id string) error) {
-	r.Helper()
-	quiet := 0
-	again := func() error {
-		for quiet < quietLists {
-			listed, err := list()
-			ids = append(ids, listed...)
-			ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-			for _, id := range ids {
-				err = errors.Join(err, remove(id))
-			}
-			if err != nil || len(listed) > 0 {
-				quiet = 0
-				return errors.Join(err, fmt.Errorf("the list shows %v", listed))
-			}
-			ids, quiet = nil, quiet+1
-			time.Sleep(5 * time.Millisecond)
-		}
-		return nil
-	}
-	if err := r.poll(again); err != nil {
-		for _, id := range ids {
-			r.left(kind + " " + id)
-		}
-		r.Errorf("clean up of what is a %s: %v", kind, err)
 	}
 }

@@ -15,9 +15,9 @@ type ledger struct {
 	lost map[string]creation
 	// balancers are the keys of load balancers that were asked for.
 	balancers []string
-	// disks and snapshots are ids, and whether any were asked for.
-	disks, snapshots         []string
-	diskCalls, snapshotCalls bool
+	// disks and snapshots are ids, and whether there may be others.
+	disks, snapshots       []string
+	diskLost, snapshotLost bool
 }
 
 func (l *ledger) began(c creation) {
@@ -66,17 +66,17 @@ func (l *ledger) takeBalancers() []string {
 	return keys
 }
 
-// usesDisks and usesSnapshots note that there may be some whose ids nobody knows.
-func (l *ledger) usesDisks() {
+// lostDisk and lostSnapshot note that there may be one whose id nobody knows.
+func (l *ledger) lostDisk() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.diskCalls = true
+	l.diskLost = true
 }
 
-func (l *ledger) usesSnapshots() {
+func (l *ledger) lostSnapshot() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.snapshotCalls = true
+	l.snapshotLost = true
 }
 
 func (l *ledger) disk(id string) {
@@ -92,19 +92,19 @@ func (l *ledger) snapshot(id string) {
 }
 
 // takeDisks and takeSnapshots return the ids, which are removed from the ledger, and
-// whether any were asked for.
-func (l *ledger) takeDisks() (ids []string, used bool) {
+// whether there may be others.
+func (l *ledger) takeDisks() (ids []string, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ids, used = l.disks, l.diskCalls
-	l.disks, l.diskCalls = nil, false
-	return ids, used
+	ids, lost = l.disks, l.diskLost
+	l.disks, l.diskLost = nil, false
+	return ids, lost
 }
 
-func (l *ledger) takeSnapshots() (ids []string, used bool) {
+func (l *ledger) takeSnapshots() (ids []string, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ids, used = l.snapshots, l.snapshotCalls
-	l.snapshots, l.snapshotCalls = nil, false
-	return ids, used
+	ids, lost = l.snapshots, l.snapshotLost
+	l.snapshots, l.snapshotLost = nil, false
+	return ids, lost
 }
