@@ -200,8 +200,7 @@ func finishCopy(ctx context.Context, m *monitor, id string) (bool, error) {
 	return true, nil
 }
 
-// endCopy removes from QEMU what a copy needed. What is left of it a killed process may
-// leave as well.
+// endCopy removes from a QEMU what a copy of a disk needs. One that has ended has nothing.
 func (p *Provider) endCopy(ctx context.Context, instanceID, id string, qemu procid.ID) error {
 	err := p.withMonitor(context.WithoutCancel(ctx), instanceID, plugWait, func(ctx context.Context, m *monitor) error { return stopCopy(ctx, m, id) })
 	if err != nil && !qemu.Alive() {
