@@ -127,7 +127,14 @@ func (s *sidecars) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	attachments, err := s.api.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
 	for _, pv := range list.Items {
+		if slices.ContainsFunc(attachments.Items, func(va storagev1.VolumeAttachment) bool { return *va.Spec.Source.PersistentVolumeName == pv.Name }) {
+			continue // external-attacher has a finalizer on it
+		}
 		if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != csiDriver || pv.Status.Phase != corev1.VolumeReleased || pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 			continue
 		}
