@@ -67,7 +67,7 @@ func diskLife(ctx context.Context, p *Provider, instanceID string) error {
 	return errors.Join(p.DeleteSnapshot(ctx, s.ID), p.DeleteDisk(ctx, c.ID), p.DeleteDisk(ctx, d.ID))
 }
 
-// TestUserOfDisksKilledAtAnyInstant: the next one goes on, or begins anew.
+// TestUserOfDisksKilledAtAnyInstant: the next one goes on, or begins again.
 func TestUserOfDisksKilledAtAnyInstant(t *testing.T) {
 	cfg := testConfig(t)
 	p := open(t, cfg)
