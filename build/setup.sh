@@ -155,10 +155,10 @@ cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}
 # each content of the go.sum files. What cannot be fetched the build will name.
 fetch_modules() {
   local stamp
-  stamp=$cache/modules-$(cat go.sum tools/go.sum tools/prometheus/go.sum test/kube/go.sum test/capi/core/go.sum | sha256sum | cut -c1-16)
+  stamp=$cache/modules-$(cat go.sum tools/go.sum tools/prometheus/go.sum tools/csi/go.sum test/kube/go.sum test/capi/core/go.sum | sha256sum | cut -c1-16)
   [ ! -e "$stamp" ] || return 0
   mkdir -p "$cache"
-  go list -deps -test -tags integration ./... && (cd tools && go list -deps tool) && (cd tools/prometheus && go list -deps -tags remove_all_sd tool) &&
+  go list -deps -test -tags integration ./... && (cd tools && go list -deps tool) && (cd tools/prometheus && go list -deps -tags remove_all_sd tool) && (cd tools/csi && go list -deps tool) &&
     (cd test/kube && go list -deps .) && (cd test/capi/core && go list -deps ./... tool) || return 0
   rm -f "$cache"/modules-*
   touch "$stamp"
@@ -167,12 +167,13 @@ fetch_modules() {
 # build_tools compiles the Go tools of tests, once for each content of their go.sum.
 build_tools() {
   local stamp
-  stamp=$tools/.stamp-$(sha256sum tools/{,prometheus/}go.{mod,sum} | sha256sum | cut -c1-16)
+  stamp=$tools/.stamp-$(sha256sum tools/{,prometheus/,csi/}go.{mod,sum} | sha256sum | cut -c1-16)
   [ ! -e "$stamp" ] || return 0
-  echo "setup: building Go tools into $tools (pinned in tools/go.mod and tools/prometheus/go.mod)"
+  echo "setup: building Go tools into $tools (pinned in tools/go.mod, tools/prometheus/go.mod and tools/csi/go.mod)"
   mkdir -p "$tools"
   (cd tools && CGO_ENABLED=0 GOGC=${GOGC:-400} go build -trimpath -o "$tools/" tool) || return
   (cd tools/prometheus && CGO_ENABLED=0 GOGC=${GOGC:-400} go build -trimpath -tags remove_all_sd -ldflags=-s -o "$tools/" tool) || return
+  (cd tools/csi && CGO_ENABLED=0 GOGC=${GOGC:-400} go build -trimpath -ldflags=-s -o "$tools/" tool) || return
   rm -f "$tools"/.stamp-*
   touch "$stamp"
 }

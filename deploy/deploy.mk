@@ -29,6 +29,10 @@ image-qemu: podvm ## The image of provider-qemu: QEMU and the pod VM image
 image-ccm: ## The images of ccm-operator and cloud-controller-manager (PREFIX= TAG= ARCH=)
 	@$(IMAGE_ENV) deploy/images.sh ccm-operator cloud-controller-manager
 
+.PHONY: image-csi
+image-csi: ## The image of outrigger-csi, with the programs that mount volumes (PREFIX= TAG=)
+	@$(IMAGE_ENV) deploy/images.sh outrigger-csi
+
 .PHONY: push
 push: ## Push the images in bin/images to PREFIX, with the credentials of `docker login`
 	@case '$(PREFIX)' in localhost/*) echo "push: set PREFIX=REGISTRY/FOLDER; $(PREFIX) is this machine" >&2; exit 1 ;; esac

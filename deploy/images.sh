@@ -7,7 +7,7 @@
 #
 #   deploy/images.sh IMAGE...   cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook node-installer provider-qemu
 #                       capi-manager cluster-loadbalancer cloud-controller-manager
-#                       ccm-operator
+#                       ccm-operator outrigger-csi
 #
 # Environment: OUT (bin/images), ARCH (this machine's; amd64,arm64 for both),
 # PREFIX (localhost/outrigger), TAG (latest), VERSION, COMMIT, TAGS, CA_CERTIFICATES,
@@ -64,11 +64,25 @@ pack_qemu() {
   pack provider-qemu -libraries -- "${files[@]}" "/usr/local/bin/podvm=$podvm"
 }
 
+# What formats, checks, grows and mounts file systems of nodes comes from Debian's packages e2fsprogs, mount and util-linux.
+pack_csi() {
+  local files=() program
+  [ "$arch" = "$(go env GOHOSTARCH)" ] || { echo "images: outrigger-csi has programs of this machine and is for $(go env GOHOSTARCH) only, not $arch" >&2; exit 1; }
+  for program in mount umount blkid fsck fsck.ext4 mkfs.ext4 resize2fs; do
+    files+=("/usr/bin/$program=$(readlink -f "$(PATH=$PATH:/usr/sbin:/sbin command -v "$program" || echo "/usr/sbin/$program")")")
+  done
+  for program in "${files[@]}"; do
+    [ -e "${program#*=}" ] || { echo "images: no ${program#*=}: run \`make setup\`" >&2; exit 1; }
+  done
+  pack outrigger-csi -libraries -- "${files[@]}" /etc/mke2fs.conf=/etc/mke2fs.conf
+}
+
 commands=()
 for image in "$@"; do
   case $image in
     cloud-api-adaptor | agent-relay | capi-manager | cluster-loadbalancer | cloud-controller-manager | ccm-operator) commands+=("$image") ;;
     peerpod-ctrl | peerpods-webhook) commands+=("$image") ;;
+    outrigger-csi) commands+=(outrigger-csi) ;;
     node-installer) commands+=(node-installer containerd-shim-outrigger-v2) ;;
     provider-qemu)
       podvm=${OUTRIGGER_PODVM_DIR:-bin/podvm}
@@ -88,6 +102,8 @@ for image in "$@"; do
     pack node-installer -- "/usr/local/bin/containerd-shim-outrigger-v2=$programs/containerd-shim-outrigger-v2"
   elif [ "$image" = provider-qemu ]; then
     pack_qemu
+  elif [ "$image" = outrigger-csi ]; then
+    pack_csi
   else
     pack "$image" --
   fi

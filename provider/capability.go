@@ -20,6 +20,8 @@ const (
 	CapabilityInstanceTypes Capability = "InstanceTypeLister"
 	CapabilityNodeAddress   Capability = "NodeAddresser"
 	CapabilityLoadBalancers Capability = "LoadBalancerController"
+	CapabilityDisks         Capability = "DiskController"
+	CapabilitySnapshots     Capability = "DiskSnapshotter"
 	CapabilityImageImport   Capability = "ImageImporter"
 	CapabilityVerifyContext Capability = "ContextVerifier"
 	CapabilityCloseContext  Capability = "ContextCloser"
@@ -48,6 +50,7 @@ func As[T any](p Provider) (T, bool) {
 var asked = map[Capability]func(Provider) bool{
 	CapabilityList: has[Lister], CapabilityGet: has[Getter], CapabilityConsole: has[ConsoleReader], CapabilityPower: has[PowerController],
 	CapabilityInstanceTypes: has[InstanceTypeLister], CapabilityNodeAddress: has[NodeAddresser], CapabilityLoadBalancers: has[LoadBalancerController],
+	CapabilityDisks: has[DiskController], CapabilitySnapshots: has[DiskSnapshotter],
 	CapabilityImageImport: has[ImageImporter], CapabilityVerifyContext: has[ContextVerifier], CapabilityCloseContext: has[ContextCloser],
 }
 
@@ -68,6 +71,7 @@ func Capabilities(p Provider) []Capability {
 	var all []Capability
 	for _, c := range []Capability{
 		CapabilityList, CapabilityGet, CapabilityConsole, CapabilityPower, CapabilityInstanceTypes, CapabilityNodeAddress, CapabilityLoadBalancers,
+		CapabilityDisks, CapabilitySnapshots,
 	} {
 		if Has(p, c) {
 			all = append(all, c)

@@ -6,7 +6,7 @@
 // configuration, and [Provider], which makes and removes instances. Everything
 // else is an optional capability, found by type assertion: [Lister], [Getter],
 // [ConsoleReader], [PowerController], [InstanceTypeLister], [NodeAddresser],
-// [LoadBalancerController], and for calls that have no context [ContextOpener],
+// [LoadBalancerController], [DiskController], [DiskSnapshotter], and for calls that have no context [ContextOpener],
 // [ContextVerifier] and [ContextCloser]. The words MUST, SHOULD and MAY are used as in
 // RFC 2119.
 // Package provider/conformance proves an implementation against these words.

@@ -13,6 +13,7 @@ import (
 //	ErrInvalidArgument   the request can never succeed          no
 //	ErrNotFound          no such instance, image, network       no
 //	ErrAlreadyExists     the key is taken with another spec     no
+//	ErrInUse             another instance has the disk          yes: when it has let it go
 //	ErrCapacity          the cloud has none left in this zone   yes: other zone or type
 //	ErrQuota             the account may have no more           yes: later, slowly
 //	ErrUnauthenticated   credentials missing, wrong, expired    no: tell the operator
@@ -24,6 +25,7 @@ var (
 	ErrInvalidArgument  = errors.New("invalid argument")
 	ErrNotFound         = errors.New("not found")
 	ErrAlreadyExists    = errors.New("already exists")
+	ErrInUse            = errors.New("in use")
 	ErrCapacity         = errors.New("no capacity")
 	ErrQuota            = errors.New("quota exceeded")
 	ErrUnauthenticated  = errors.New("unauthenticated")
@@ -34,7 +36,7 @@ var (
 )
 
 var classes = []error{
-	ErrInvalidArgument, ErrNotFound, ErrAlreadyExists, ErrCapacity, ErrQuota,
+	ErrInvalidArgument, ErrNotFound, ErrAlreadyExists, ErrInUse, ErrCapacity, ErrQuota,
 	ErrUnauthenticated, ErrPermissionDenied, ErrUnavailable, ErrUnimplemented,
 }
 
@@ -58,7 +60,7 @@ func Class(err error) error {
 // Retryable reports whether the same request may succeed later.
 func Retryable(err error) bool {
 	switch Class(err) {
-	case ErrCapacity, ErrQuota, ErrUnavailable, ErrUnknown:
+	case ErrInUse, ErrCapacity, ErrQuota, ErrUnavailable, ErrUnknown:
 		return true
 	}
 	return false

@@ -57,6 +57,7 @@ func TestClass(t *testing.T) {
 		{provider.ErrInvalidArgument, provider.ErrInvalidArgument, false},
 		{provider.ErrNotFound, provider.ErrNotFound, false},
 		{provider.ErrAlreadyExists, provider.ErrAlreadyExists, false},
+		{provider.ErrInUse, provider.ErrInUse, true},
 		{provider.ErrCapacity, provider.ErrCapacity, true},
 		{provider.ErrQuota, provider.ErrQuota, true},
 		{provider.ErrUnauthenticated, provider.ErrUnauthenticated, false},

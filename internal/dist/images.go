@@ -18,10 +18,10 @@ import (
 	"github.com/outrigger/outrigger/internal/filetree"
 )
 
-// images are those of deploy/images.sh for all architectures; qemuImage holds
-// QEMU of this machine, which is for one.
-const qemuImage = "provider-qemu"
+// ofOneArchitecture returns the images that hold programs of this machine.
+func ofOneArchitecture() []string { return []string{"outrigger-csi", "provider-qemu"} }
 
+// images returns those of deploy/images.sh for all architectures.
 func images() []string {
 	return []string{
 		"agent-relay", "capi-manager", "ccm-operator", "cloud-api-adaptor", "cloud-controller-manager",
@@ -34,7 +34,9 @@ func (b *builder) images() []string {
 	if !slices.Contains(b.Architectures, "amd64") {
 		return images()
 	}
-	return append(images(), qemuImage)
+	all := append(images(), ofOneArchitecture()...)
+	slices.Sort(all)
+	return all
 }
 
 func (b *builder) layout(image string) string { return filepath.Join(b.work, "images", image) }
@@ -49,7 +51,7 @@ func (b *builder) makeImages(ctx context.Context) error {
 		return err
 	}
 	if slices.Contains(b.Architectures, "amd64") {
-		if err := b.buildImages(ctx, "amd64", qemuImage); err != nil {
+		if err := b.buildImages(ctx, "amd64", ofOneArchitecture()...); err != nil {
 			return err
 		}
 	}

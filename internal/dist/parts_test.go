@@ -39,8 +39,10 @@ func TestAllImages(t *testing.T) {
 		t.Errorf("images (-deploy/images.sh +here):\n%s", d)
 	}
 	b.Architectures = []string{"arm64"}
-	if slices.Contains(b.images(), qemuImage) {
-		t.Errorf("%s is for amd64 alone", qemuImage)
+	for _, image := range ofOneArchitecture() {
+		if slices.Contains(b.images(), image) {
+			t.Errorf("%s is for amd64 alone", image)
+		}
 	}
 }
 

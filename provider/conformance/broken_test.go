@@ -86,6 +86,7 @@ type broken struct {
 	getBalancer        func(ctx context.Context, key string) (*provider.LoadBalancer, error)
 	listBalancers      func(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error)
 	deleteBalancer     deleter
+	disk               diskCalls
 }
 
 // breakage makes one process's view of a broken cloud.
@@ -105,6 +106,7 @@ func breakCloud(cloud *fake.Cloud, w *world, breaks breakage) *broken {
 	b.open = func(context.Context) (provider.Provider, error) { return breakCloud(cloud.Reopen(), w, breaks), nil }
 	b.nodeAddress = func() (netip.Addr, error) { return netip.MustParseAddr("192.0.2.1"), nil }
 	b.ensure, b.getBalancer, b.listBalancers, b.deleteBalancer = cloud.EnsureLoadBalancer, cloud.GetLoadBalancer, cloud.ListLoadBalancers, cloud.DeleteLoadBalancer
+	b.disk = soundDisks(cloud)
 	breaks(b)
 	return b
 }

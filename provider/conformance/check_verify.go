@@ -92,4 +92,25 @@ func (r *run) callAll(ctx context.Context, p provider.Provider) {
 		r.ends(ctx, "ListLoadBalancers", func() { p.ListLoadBalancers(ctx, r.owner) })
 		r.ends(ctx, "DeleteLoadBalancer", func() { p.DeleteLoadBalancer(ctx, absentID) })
 	}
+	if r.subject.NoDisks == "" {
+		r.callDisks(ctx, p)
+	}
+}
+
+// callDisks is callAll for disks and snapshots.
+func (r *run) callDisks(ctx context.Context, p provider.Provider) {
+	r.Helper()
+	if p, ok := provider.As[provider.DiskController](p); ok {
+		r.ends(ctx, "GetDisk", func() { p.GetDisk(ctx, absentID) })
+		r.ends(ctx, "ListDisks", func() { p.ListDisks(ctx, r.owner) })
+		r.ends(ctx, "DeleteDisk", func() { p.DeleteDisk(ctx, absentID) })
+		r.ends(ctx, "AttachDisk", func() { p.AttachDisk(ctx, absentID, absentID) })
+		r.ends(ctx, "DetachDisk", func() { p.DetachDisk(ctx, absentID, absentID) })
+		r.ends(ctx, "ResizeDisk", func() { p.ResizeDisk(ctx, absentID, 1) })
+	}
+	if p, ok := provider.As[provider.DiskSnapshotter](p); ok {
+		r.ends(ctx, "GetSnapshot", func() { p.GetSnapshot(ctx, absentID) })
+		r.ends(ctx, "ListSnapshots", func() { p.ListSnapshots(ctx, r.owner) })
+		r.ends(ctx, "DeleteSnapshot", func() { p.DeleteSnapshot(ctx, absentID) })
+	}
 }

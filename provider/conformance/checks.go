@@ -7,7 +7,7 @@ func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{
 		createChecks, userDataChecks, sizeChecks, keyChecks, cancelChecks, deleteChecks,
-		listChecks, getChecks, powerChecks, balancerChecks, otherChecks,
+		listChecks, getChecks, powerChecks, balancerChecks, diskChecks, attachChecks, snapshotChecks, otherChecks,
 	} {
 		all = append(all, part...)
 	}

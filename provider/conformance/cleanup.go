@@ -31,6 +31,8 @@ func (r *run) cleanUp() {
 	} else {
 		r.removeLost(lost)
 	}
+	r.removeSnapshots()
+	r.removeDisks()
 	patience := 2 * r.subject.Limits.Settle
 	if err := r.pollFor(patience, r.leaks); err != nil {
 		names, _ := r.subject.Leaks()

@@ -68,6 +68,8 @@ func TestFakeWithoutCapabilities(t *testing.T) {
 		"types":        "not checked: the provider does not implement provider.InstanceTypeLister",
 		"node-address": "not checked: the provider does not implement provider.NodeAddresser",
 		"balancer":     "not checked: the provider does not implement provider.LoadBalancerController",
+		"disk":         "not checked: the provider does not implement provider.DiskController",
+		"snapshot":     "not checked: the provider does not implement provider.DiskController",
 		"key-reopened": "not checked: Subject.Reopen is not set",
 
 		"delete-no-access": "not checked: Subject.NoAccess is not set",
@@ -114,15 +116,16 @@ func newCloud(t *testing.T, options fake.Options) *fake.Cloud {
 
 // subject is the fake with limits for tests: nothing here takes long.
 func subject(t *testing.T, options fake.Options) conformance.Subject {
+	options.Disks.PerInstance, options.Disks.SnapshotGets = maxDisks, 2
 	cloud := newCloud(t, options)
-	return conformance.Subject{
+	return withDisks(conformance.Subject{
 		Provider:     cloud,
 		Tags:         map[string]string{"purpose": "test"},
 		Reopen:       func() provider.Provider { return cloud.Reopen() },
 		NoAccess:     map[string]func() provider.Provider{"revoked credentials": func() provider.Provider { return cloud.Revoked() }},
 		Leaks:        leaks(cloud),
 		ReadUserData: func(_ context.Context, id string) (string, error) { return cloud.UserData(id) },
-	}
+	}, cloud)
 }
 
 func leaks(cloud *fake.Cloud) func() ([]string, error) {

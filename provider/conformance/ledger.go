@@ -15,6 +15,9 @@ type ledger struct {
 	lost map[string]creation
 	// balancers are the keys of load balancers that were asked for.
 	balancers []string
+	// disks and snapshots are ids, and whether there may be others.
+	disks, snapshots       []string
+	diskLost, snapshotLost bool
 }
 
 func (l *ledger) began(c creation) {
@@ -61,4 +64,47 @@ func (l *ledger) takeBalancers() []string {
 	keys := l.balancers
 	l.balancers = nil
 	return keys
+}
+
+// lostDisk and lostSnapshot note that there may be one whose id nobody knows.
+func (l *ledger) lostDisk() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.diskLost = true
+}
+
+func (l *ledger) lostSnapshot() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.snapshotLost = true
+}
+
+func (l *ledger) disk(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.disks = append(l.disks, id)
+}
+
+func (l *ledger) snapshot(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.snapshots = append(l.snapshots, id)
+}
+
+// takeDisks and takeSnapshots return the ids, which are removed from the ledger, and
+// whether there may be others.
+func (l *ledger) takeDisks() (ids []string, lost bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids, lost = l.disks, l.diskLost
+	l.disks, l.diskLost = nil, false
+	return ids, lost
+}
+
+func (l *ledger) takeSnapshots() (ids []string, lost bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids, lost = l.snapshots, l.snapshotLost
+	l.snapshots, l.snapshotLost = nil, false
+	return ids, lost
 }

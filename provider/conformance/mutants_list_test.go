@@ -193,7 +193,7 @@ var getMutants = []mutant{
 }
 
 // powerStates are the checks that look whether power did something.
-var powerStates = []string{"power", "power-address", "power-concurrent", "power-listed", "power-content", "power-user-data", "cancel-power",
+var powerStates = []string{"power", "power-address", "power-concurrent", "power-listed", "power-content", "power-user-data", "cancel-power", "attach-power", "attach-stopped",
 	"delete-stopped", "key-stopped"}
 
 // aroundConsole is around for consoles.

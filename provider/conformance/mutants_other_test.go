@@ -5,6 +5,7 @@ package conformance_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
@@ -116,14 +117,20 @@ var refusals = []string{
 	"create-unknown-arch", "create-unknown-gpu", "key-empty", "error-names-type", "error-names-image",
 }
 
-// idle are the checks that create nothing.
-var idle = []string{
+// idle are the checks that create no instance.
+var idle = append(idleDisks, []string{
 	"cancel-reads", "cancel-open", "cancel-verify", "cancel-teardown", "delete-absent", "delete-empty-id", "list-empty-match", "get-absent", "get-garbage", "console-absent", "power-absent",
 	"types", "types-repeated", "node-address", "node-address-repeated", "verify", "verify-repeated", "teardown-then-calls",
 	"balancer", "balancer-repeated", "balancer-concurrent", "balancer-reopened", "balancer-lost-reply", "balancer-ports", "balancer-refused", "balancer-absent",
 	"balancer-list", "balancer-list-others", "balancer-list-empty-match", "balancer-delete", "balancer-delete-absent", "balancer-delete-no-access", "balancer-after-delete",
 	"list-no-access",
-}
+}...)
+
+// idleDisks are those of disks and snapshots.
+var idleDisks = slices.DeleteFunc(names(conformance.Checks()), func(name string) bool {
+	withInstance := []string{"disk-delete-attached", "disk-resize-attached", "snapshot-attached"}
+	return !strings.HasPrefix(name, "disk") && !strings.HasPrefix(name, "snapshot") || slices.Contains(withInstance, name)
+})
 
 // allBut are the names of all other checks.
 func allBut(without ...string) []string {
@@ -151,7 +158,7 @@ var broadMutants = []mutant{
 	{name: "one instance for all", breaks: changedRequest(func(q *request) { q.key = "key" }),
 		fails: map[string]string{"key-different": "two instances have the id", "create-parallel": "two instances have the id"},
 		also: []string{"create-names-differ", "key-lost-reply", "key-similar", "key-empty", "key-uuid", "key-odd", "key-other-spec", "key-after-delete", "delete-others",
-			"list-owner", "list-content", "list-others", "list-many", "list-match-all", "list-reopened-content", "list-pool", "get"}},
+			"list-owner", "list-content", "list-others", "list-many", "list-match-all", "list-reopened-content", "list-pool", "get", "attach-concurrent", "attach-second", "detach-other"}},
 	{name: "context ignored", breaks: all(around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
 		time.Sleep(time.Second)
 		return create(context.WithoutCancel(ctx), q)

@@ -56,7 +56,7 @@ type mutant struct {
 // mutants are all of them.
 func mutants() []mutant {
 	return slices.Concat(createMutants, userDataMutants, sizeMutants, keyMutants, cancelMutants, deleteMutants,
-		listMutants, getMutants, powerMutants, balancerMutants, otherMutants, broadMutants)
+		listMutants, getMutants, powerMutants, balancerMutants, diskMutants, attachMutants, snapshotMutants, otherMutants, broadMutants)
 }
 
 // failing returns the names of the checks that must fail, sorted.
@@ -114,7 +114,7 @@ const settle = 300 * time.Millisecond
 const bootTime = 200 * time.Millisecond
 
 func (m mutant) options() fake.Options {
-	options := fake.Options{}
+	options := fake.Options{Disks: fake.DiskOptions{PerInstance: maxDisks}}
 	if m.boots {
 		options.Boot = func(ctx context.Context, _ fake.BootRequest) ([]netip.Addr, error) {
 			select {
@@ -134,7 +134,7 @@ func (m mutant) execute(t *testing.T, cloud *fake.Cloud, check conformance.Check
 	defer time.Sleep(time.Minute) // until what the suite gave up has ended
 	defer close(w.ended)
 	return conformance.Execute(t.Context(), []conformance.Check{check}, func(conformance.T) conformance.Subject {
-		return conformance.Subject{
+		return withDisks(conformance.Subject{
 			Provider: breakCloud(cloud, w, m.breaks),
 			Reopen:   func() provider.Provider { return breakCloud(cloud.Reopen(), w, m.breaks) },
 			NoAccess: map[string]func() provider.Provider{
@@ -152,7 +152,7 @@ func (m mutant) execute(t *testing.T, cloud *fake.Cloud, check conformance.Check
 			Unchecked: true,
 			Leaks:     leaks(cloud),
 			Limits:    conformance.Limits{Call: 2 * time.Second, Soon: 300 * time.Millisecond, Settle: settle},
-		}
+		}, cloud)
 	})[0]
 }
 

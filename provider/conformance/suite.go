@@ -47,6 +47,23 @@ type Subject struct {
 	// NoLoadBalancers, if not empty, is why load balancers are not checked
 	// although the provider has the power, such as for want of an image.
 	NoLoadBalancers string
+	// NoDisks, if not empty, is why disks and snapshots are not checked although the
+	// provider has the power.
+	NoDisks string
+	// Disk is what every disk is made with: its type, its zone, which is that of the
+	// instances, and the least size that the cloud has, which is 1 GiB by default.
+	Disk provider.DiskSpec
+	// OtherZone, if any, is one in which disks can be and no instance is.
+	OtherZone string
+	// DisksPerInstance, if any, is how many disks the suite attaches to one instance,
+	// which can then have no more.
+	DisksPerInstance int
+	// WriteDisk and ReadDisk, if any, write and read the first bytes of a disk that is not
+	// attached. Without them the suite does not see what copies hold.
+	WriteDisk func(diskID string, data []byte) error
+	ReadDisk  func(diskID string, bytes int) ([]byte, error)
+	// Foreign, if any, makes a disk with these tags that CreateDisk does not make.
+	Foreign func(tags map[string]string) (Foreign, error)
 	// Unchecked lets calls reach the providers whose arguments no provider can take.
 	// Without it the suite refuses them as hosts do, by package kit/arguments.
 	Unchecked bool
@@ -58,6 +75,13 @@ type Subject struct {
 	Slow bool
 	// Limits replace the default limits where not zero.
 	Limits Limits
+}
+
+// Foreign is a disk of somebody else's and a snapshot of it, which may be missing.
+type Foreign struct {
+	DiskID, SnapshotID string
+	// Remove removes both.
+	Remove func() error
 }
 
 // checked returns p, unless it is nil, as the suite calls it.
@@ -92,6 +116,9 @@ func (s *Subject) complete() {
 		s.Parallel = parallel
 	}
 	s.Parallel = max(s.Parallel, 2)
+	if s.Disk.Bytes == 0 {
+		s.Disk.Bytes = 1 << 30
+	}
 	for _, l := range []struct{ given, standard *time.Duration }{
 		{&s.Limits.Call, &limits.Call}, {&s.Limits.Soon, &limits.Soon}, {&s.Limits.Settle, &limits.Settle},
 	} {
@@ -176,6 +203,48 @@ func needsBalancer(s Subject) string {
 		return s.NoLoadBalancers
 	}
 	return needs[provider.LoadBalancerController]("LoadBalancerController")(s)
+}
+
+func needsDisks(s Subject) string {
+	if s.NoDisks != "" {
+		return s.NoDisks
+	}
+	return needs[provider.DiskController]("DiskController")(s)
+}
+
+func needsSnapshots(s Subject) string {
+	if missing := needsDisks(s); missing != "" {
+		return missing
+	}
+	return needs[provider.DiskSnapshotter]("DiskSnapshotter")(s)
+}
+
+func needsForeign(s Subject) string {
+	if s.Foreign == nil {
+		return "Subject.Foreign is not set"
+	}
+	return ""
+}
+
+func needsContent(s Subject) string {
+	if s.WriteDisk == nil || s.ReadDisk == nil {
+		return "Subject.WriteDisk or Subject.ReadDisk is not set"
+	}
+	return ""
+}
+
+func needsDiskLimit(s Subject) string {
+	if s.DisksPerInstance == 0 {
+		return "Subject.DisksPerInstance is not set"
+	}
+	return ""
+}
+
+func needsOtherZone(s Subject) string {
+	if s.OtherZone == "" {
+		return "Subject.OtherZone is not set"
+	}
+	return ""
 }
 
 func needsUserData(s Subject) string {

@@ -33,6 +33,8 @@ type Options struct {
 	Capacity int
 	// DedicatedNIC gives every instance a second address for the tunnel.
 	DedicatedNIC bool
+	// Disks are what can be made with CreateDisk.
+	Disks DiskOptions
 	// Latency is how long every call takes at least.
 	Latency time.Duration
 	// Eventual makes answers lag behind.
@@ -64,7 +66,7 @@ type BootRequest struct {
 // always consistent, as with the request tokens of real clouds.
 type Eventual struct {
 	// Lists and Gets are how many lists and look-ups do not show a new
-	// instance yet; Lists also counts those of load balancers.
+	// instance yet; Lists also counts those of load balancers, disks and snapshots.
 	Lists, Gets int
 	// Lingers is how many lists still show a deleted instance, as deleting.
 	Lingers int
@@ -110,6 +112,8 @@ var (
 	_ provider.InstanceTypeLister = (*Cloud)(nil)
 
 	_ provider.LoadBalancerController = (*Cloud)(nil)
+	_ provider.DiskController         = (*Cloud)(nil)
+	_ provider.DiskSnapshotter        = (*Cloud)(nil)
 )
 
 // New makes a cloud, or with [Options.Dir] connects to the one that is there.
@@ -172,7 +176,7 @@ func (o *Options) complete() error {
 	if o.Capacity < 0 || o.Latency < 0 {
 		return fmt.Errorf("%w: capacity %d and latency %s must not be negative", provider.ErrInvalidArgument, o.Capacity, o.Latency)
 	}
-	return nil
+	return o.Disks.complete()
 }
 
 // Teardown closes this connection. The cloud and its instances stay; other

@@ -157,7 +157,7 @@ func (c *Cloud) add(s *state, req request, userData string) (*record, error) {
 		Instance: provider.Instance{
 			ID: fmt.Sprintf("fake-%06d", s.Serial), Name: req.name, IPs: addrs, Key: req.key,
 			Tags: maps.Clone(req.spec.Tags), Created: now, State: provider.StatePending,
-			Zone: "fake-zone", Region: "fake", Type: req.kind,
+			Zone: instanceZone, Region: "fake", Type: req.kind,
 		},
 		Image: req.image, UserData: userData,
 		Lists: c.options.Eventual.Lists, Gets: c.options.Eventual.Gets,

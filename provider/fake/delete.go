@@ -9,7 +9,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// DeleteInstance removes an instance with its interfaces, disk and addresses.
+// DeleteInstance removes an instance with its interfaces, disk and addresses. Disks that
+// were attached stay.
 // A creation of it that is running in this process is cancelled.
 func (c *Cloud) DeleteInstance(ctx context.Context, instanceID string) error {
 	if instanceID == "" {
@@ -74,6 +75,7 @@ func (c *Cloud) halt(ctx context.Context, instance provider.Instance) error {
 func (c *Cloud) remove(id string, kinds ...Kind) error {
 	return c.store.update(func(s *state) error {
 		s.deleted(id, c.options.Now().UTC(), kinds...)
+		s.detachAll(id)
 		r := s.live(id)
 		if r == nil {
 			return nil

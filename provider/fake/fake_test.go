@@ -348,6 +348,7 @@ func TestNewRefuses(t *testing.T) {
 	for want, options := range map[string]fake.Options{
 		"default type": {DefaultType: "x"},
 		"negative":     {Capacity: -1},
+		"not be less":  {Disks: fake.DiskOptions{Unit: -1}},
 	} {
 		if _, err := fake.New(options); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v", options, err)

@@ -30,6 +30,19 @@ const (
 	OpGetBalancer    Op = "get-load-balancer"
 	OpListBalancers  Op = "list-load-balancers"
 	OpDeleteBalancer Op = "delete-load-balancer"
+
+	OpCreateDisk Op = "create-disk"
+	OpGetDisk    Op = "get-disk"
+	OpListDisks  Op = "list-disks"
+	OpDeleteDisk Op = "delete-disk"
+	OpAttachDisk Op = "attach-disk"
+	OpDetachDisk Op = "detach-disk"
+	OpResizeDisk Op = "resize-disk"
+
+	OpCreateSnapshot Op = "create-snapshot"
+	OpGetSnapshot    Op = "get-snapshot"
+	OpListSnapshots  Op = "list-snapshots"
+	OpDeleteSnapshot Op = "delete-snapshot"
 )
 
 // Effect is how much of a call's work is done although it fails.

@@ -99,7 +99,7 @@ func (m *Manager) NewProvider() (provider.Provider, error) {
 
 // ParseFaults reads a script: faults divided by commas, each op:fault with
 // optional :skip=n and :times=n. Faults are throttled, unauthenticated, quota,
-// no-capacity, lost-reply, partial, unknown and slow=duration.
+// no-capacity, in-use, lost-reply, partial, unknown and slow=duration.
 func ParseFaults(text string) ([]Fault, error) {
 	var faults []Fault
 	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -153,6 +153,12 @@ func namedFault(op Op, name string) (Fault, error) {
 		return PartialCreate(), nil
 	case "delete:partial":
 		return PartialDelete(), nil
+	case "create-disk:quota", "create-snapshot:quota":
+		return Fail(op, fmt.Errorf("%w: the account may have no more", provider.ErrQuota)), nil
+	case "create-disk:no-capacity":
+		return Fail(op, fmt.Errorf("%w: the zone has no room", provider.ErrCapacity)), nil
+	case "attach-disk:in-use", "delete-disk:in-use":
+		return Fail(op, fmt.Errorf("%w: another instance has the disk", provider.ErrInUse)), nil
 	}
 	return Fault{}, fmt.Errorf("call %s has no fault %q", op, name)
 }
@@ -161,6 +167,8 @@ var knownOps = map[Op]bool{
 	OpCreate: true, OpDelete: true, OpList: true, OpGet: true, OpConsole: true,
 	OpPowerOff: true, OpPowerOn: true, OpTypes: true, OpVerify: true,
 	OpEnsureBalancer: true, OpGetBalancer: true, OpListBalancers: true, OpDeleteBalancer: true,
+	OpCreateDisk: true, OpGetDisk: true, OpListDisks: true, OpDeleteDisk: true, OpAttachDisk: true, OpDetachDisk: true, OpResizeDisk: true,
+	OpCreateSnapshot: true, OpGetSnapshot: true, OpListSnapshots: true, OpDeleteSnapshot: true,
 }
 
 func (f *Fault) parseCount(part string) (err error) {

@@ -24,14 +24,17 @@ const (
 	KindAddress  Kind = "address"
 
 	KindLoadBalancer Kind = "load-balancer"
+	// KindDataDisk is what CreateDisk makes; KindDisk is that of an instance.
+	KindDataDisk Kind = "data-disk"
+	KindSnapshot Kind = "snapshot"
 )
 
 // Resource is a line of the ledger.
 type Resource struct {
 	ID   string
 	Kind Kind
-	// Instance is the id of the instance it belongs to or is; of a load balancer
-	// its own.
+	// Instance is the id of the instance it belongs to or is; of load balancers, data
+	// disks and snapshots their own.
 	Instance string
 	Key      string
 	Tags     map[string]string
@@ -47,6 +50,9 @@ type state struct {
 	Ledger    []Resource         `json:"ledger"`
 	// Balancers are by key.
 	Balancers map[string]*balancer `json:"balancers,omitempty"`
+	// Disks and Snapshots are by id.
+	Disks     map[string]*disk     `json:"disks,omitempty"`
+	Snapshots map[string]*snapshot `json:"snapshots,omitempty"`
 }
 
 // record is an instance. Gone ones stay only while lists still show them.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/provider/plugin"
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 	"github.com/outrigger/outrigger/test/testplugin"
@@ -110,4 +111,45 @@ func TestSocketErrors(t *testing.T) {
 		return
 	}
 	t.Error("a socket of uid 12345 was taken")
+}
+
+// TestSocketCarriesDisks: the capabilities arrive at whoever loads the plugin, and so does
+// the class of a disk that another instance has.
+func TestSocketCarriesDisks(t *testing.T) {
+	cloud, err := fake.New(fake.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "p.sock")
+	defer serve(t, path, cloud)()
+	loaded, _, err := load(t, "bad", map[string]string{plugin.EnableVariable: "1", plugin.PathVariable: "unix://" + path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Close()
+	p := open(t, loaded)
+	disks, hasDisks := provider.As[provider.DiskController](p)
+	snapshots, hasSnapshots := provider.As[provider.DiskSnapshotter](p)
+	if !hasDisks || !hasSnapshots {
+		t.Fatalf("capabilities %v", provider.Capabilities(p))
+	}
+	disk, err := disks.CreateDisk(t.Context(), "d", provider.DiskSpec{Bytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := snapshots.CreateSnapshot(t.Context(), "s", disk.ID, nil); err != nil {
+		t.Error(err)
+	}
+	for i, class := range []error{nil, provider.ErrInUse} {
+		made, err := p.CreateInstance(t.Context(), "pod", []string{"a", "b"}[i], nil, provider.InstanceTypeSpec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := disks.AttachDisk(t.Context(), disk.ID, made.ID); provider.Class(err) != class {
+			t.Errorf("instance %d: error %v, want class %v", i, err, class)
+		}
+	}
+	if _, err := disks.ResizeDisk(t.Context(), disk.ID, 0); provider.Class(err) != provider.ErrInvalidArgument {
+		t.Errorf("a size of nothing: %v", err)
+	}
 }

@@ -69,7 +69,7 @@ func arguments(r *record, vhost bool) []string {
 		// a VM that stands still.
 		args = append(args, diskArguments("scratch", scratchName, "format=raw,cache=unsafe,discard=unmap,werror=report")...)
 	}
-	return args
+	return append(args, controllerArguments(r.disks)...)
 }
 
 // accelOption bounds the memory for translated code, which by default grows to

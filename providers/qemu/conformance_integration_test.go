@@ -6,6 +6,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,7 +30,17 @@ func TestConformance(t *testing.T) {
 		}
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Parallel: 4,
-			Leaks: func() ([]string, error) { return leaks(t, cfg), nil },
+			DisksPerInstance: maxDisks,
+			WriteDisk: func(id string, data []byte) error {
+				file, err := os.OpenFile(diskImage(cfg, id), os.O_WRONLY, 0)
+				if err != nil {
+					return err
+				}
+				_, err = file.Write(data)
+				return errors.Join(err, file.Close())
+			},
+			ReadDisk: func(id string, n int) ([]byte, error) { return headOf(diskImage(cfg, id), int64(n)) },
+			Leaks:    func() ([]string, error) { return leaks(t, cfg), nil },
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				image, err := os.ReadFile(filepath.Join(cfg.StateDir, "instances", id, seedName))
 				if err != nil {
@@ -41,6 +52,8 @@ func TestConformance(t *testing.T) {
 		}
 	})
 }
+
+func diskImage(cfg Config, id string) string { return store{cfg.StateDir}.disks().image(id) }
 
 // leaks are the files, interfaces and processes that are there though no
 // instance is.

@@ -200,6 +200,9 @@ func (p *Provider) discard(ctx context.Context, r *record) error {
 			return err
 		}
 	}
+	if err := p.letAllGo(ctx, r.ID); err != nil {
+		return err
+	}
 	if err := p.net.Detach(r.ID); err != nil {
 		return err
 	}

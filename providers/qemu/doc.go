@@ -10,13 +10,18 @@
 // qcow2 disk by UEFI, from an overlay of its own. It has one interface, a tap on the
 // provider's bridge (package localnet), a NoCloud seed disk (serial "cidata"),
 // a scratch disk with an empty ext4 (serial and label "scratch") and a serial
-// console that goes to a file. KVM is used where a guest really runs on it.
+// console that goes to a file. On a virtio-scsi controller the disks come and go that
+// outlive VMs (provider.DiskController); the guest knows them by serial number. KVM is
+// used where a guest really runs on it.
 //
 // # On disk
 //
 //	STATE_DIR/instances/ID/instance.json   what it is and how far it got
 //	STATE_DIR/instances/ID/...             seed.iso, scratch.img, disk.qcow2,
 //	                                       console.log, qemu.log, qmp.sock
+//	STATE_DIR/disks/ID/disk.json           what it is, and which instance has it
+//	STATE_DIR/disks/ID/image.raw           what is on it
+//	STATE_DIR/snapshots/ID/...             snapshot.json, image.raw
 //	STATE_DIR/locks/HASH-OF-KEY.lock       who works on a key
 //	STATE_DIR/net/                         address leases, see localnet
 //	STATE_DIR/accel.json                   what the KVM probe found out
@@ -24,8 +29,8 @@
 // Everything is readable by its owner only, since the seed holds keys. The
 // record is written before anything is made, so that whatever a killed process
 // leaves behind has a name, is listed, and can be deleted. With the last
-// instance everything goes but accel.json, which exists only on machines that
-// passed the checks before the probe.
+// instance, disk and snapshot everything goes but accel.json, which exists only on
+// machines that passed the checks before the probe.
 //
 // # Console
 //

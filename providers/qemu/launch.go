@@ -149,14 +149,20 @@ func (p *Provider) startFailure(folder string, err error) error {
 
 // end ends an instance's QEMU: it is asked to, and killed if it will not.
 func (p *Provider) end(ctx context.Context, r *record) error {
-	qemu := procid.ID(r.Process)
-	if !qemu.Alive() {
-		qemu = findByArgument(r.UUID)
-	}
+	qemu := qemuOf(r)
 	if !qemu.Alive() || p.quit(ctx, r, qemu) == nil {
 		return nil
 	}
 	return qemu.Kill(ctx)
+}
+
+// qemuOf returns the QEMU of an instance, also one whose starter was killed before it wrote
+// that down. It may have ended.
+func qemuOf(r *record) procid.ID {
+	if qemu := procid.ID(r.Process); qemu.Alive() {
+		return qemu
+	}
+	return findByArgument(r.UUID)
 }
 
 // findByArgument looks for a process that has arg on its command line: the

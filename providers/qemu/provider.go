@@ -139,7 +139,7 @@ func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 			return err
 		}
 		r.Template = "" // its seed's random bytes have been used
-		return p.start(ctx, r)
+		return p.startWithDisks(ctx, r)
 	})
 }
 

@@ -36,6 +36,9 @@ const victimVar = "QEMU_TEST_VICTIM_CONFIG"
 
 func TestMain(m *testing.M) {
 	if text := os.Getenv(victimVar); text != "" {
+		if instanceID := os.Getenv(diskVictimVar); instanceID != "" {
+			diskVictim(text, instanceID)
+		}
 		victim(text)
 		return
 	}

@@ -60,6 +60,9 @@ type record struct {
 	Template string `json:"template,omitempty"`
 	// saving is set in the record of a template that is being made. It is not stored.
 	saving bool
+	// disks are the ids of the disks that QEMU starts with. They are not stored: each disk
+	// says which instance has it.
+	disks []string
 
 	// Process is the QEMU that was started last.
 	Process process `json:"process,omitzero"`
@@ -120,7 +123,7 @@ func (s store) folder(id string) string     { return filepath.Join(s.instances()
 func (s store) file(id, name string) string { return filepath.Join(s.folder(id), name) }
 
 func (s store) lockPath(key string) string {
-	return filepath.Join(s.dir, "locks", keyHash(key)+".lock")
+	return lockFile(s.dir, keyHash(key))
 }
 
 func keyHash(key string) string {
@@ -251,17 +254,11 @@ func (s store) remove(id string) error {
 
 // tidy removes what killed processes left, and empty folders.
 func (s store) tidy() {
-	entries, _ := os.ReadDir(s.instances())
-	for _, entry := range entries {
-		path := filepath.Join(s.instances(), entry.Name())
-		if strings.HasPrefix(entry.Name(), gonePrefix) {
-			os.RemoveAll(path)
-		}
-		if hash, ok := strings.CutPrefix(entry.Name(), newPrefix); ok {
-			removeIfFree(path, filepath.Join(s.dir, "locks", hash+".lock"))
-		}
+	folders := []string{s.instances(), s.disks().dir(), s.snapshots().dir()}
+	for _, dir := range folders {
+		sweep(dir, s.dir)
 	}
-	empty := []string{s.instances(), filepath.Join(s.dir, "locks"), s.dir}
+	empty := append(folders, filepath.Join(s.dir, "locks"), s.dir)
 	if s.dir == DefaultConfig().StateDir {
 		empty = append(empty, filepath.Dir(s.dir)) // ours as well
 	}

@@ -66,7 +66,7 @@ func refuse(spec provider.InstanceTypeSpec) error {
 	case spec.MultiNic:
 		return fmt.Errorf("%w: a second interface: this provider gives one", provider.ErrInvalidArgument)
 	case len(spec.Volumes) > 0:
-		return fmt.Errorf("%w: volumes: this provider has none", provider.ErrInvalidArgument)
+		return fmt.Errorf("%w: volumes: this provider attaches disks only to an instance that is there", provider.ErrInvalidArgument)
 	}
 	return nil
 }

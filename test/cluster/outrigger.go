@@ -117,12 +117,7 @@ func (i *Outrigger) complete() {
 func (i *Outrigger) manifests(t testing.TB) string {
 	t.Helper()
 	base := i.cluster.Kubectl(t, "kustomize", filepath.Join(stand.Root(), "deploy/base"))
-	var kept []string
-	for document := range strings.SplitSeq(base, "\n---\n") {
-		if !strings.Contains(document, "\nkind: DaemonSet\n") && !strings.Contains(document, "\nkind: Deployment\n") {
-			kept = append(kept, document)
-		}
-	}
+	kept := []string{withoutWorkloads(base)}
 	type object = map[string]any
 	for name, o := range map[string]object{
 		"peer-pods-cm":     {"kind": "ConfigMap", "data": i.options.Settings},

@@ -29,6 +29,7 @@ func TestCapabilities(t *testing.T) {
 		provider.CapabilityPower, provider.CapabilityInstanceTypes
 	const node, balancers, imports, verify, closes = provider.CapabilityNodeAddress, provider.CapabilityLoadBalancers,
 		provider.CapabilityImageImport, provider.CapabilityVerifyContext, provider.CapabilityCloseContext
+	const disks, snapshots = provider.CapabilityDisks, provider.CapabilitySnapshots
 	for _, row := range []struct {
 		cloud provider.Provider
 		want  []provider.Capability
@@ -43,7 +44,7 @@ func TestCapabilities(t *testing.T) {
 		{(*ibmcloudpowervs.Provider)(nil), []provider.Capability{list, get, power, verify}},
 		{(*libvirt.Provider)(nil), []provider.Capability{list, get, console, power, node, imports, verify, limited}},
 		{(*openstack.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify}},
-		{(*qemu.Provider)(nil), []provider.Capability{list, get, console, power, types, node}},
+		{(*qemu.Provider)(nil), []provider.Capability{list, get, console, power, types, node, disks, snapshots}},
 		{(*vsphere.Provider)(nil), []provider.Capability{list, get, power, imports, verify, closes}},
 	} {
 		if diff := cmp.Diff(row.want, implemented(row.cloud)); diff != "" {
@@ -64,7 +65,8 @@ func implemented(p provider.Provider) (all []provider.Capability) {
 		{provider.CapabilityList, is[provider.Lister](p)}, {provider.CapabilityGet, is[provider.Getter](p)},
 		{provider.CapabilityConsole, is[provider.ConsoleReader](p)}, {provider.CapabilityPower, is[provider.PowerController](p)},
 		{provider.CapabilityInstanceTypes, is[provider.InstanceTypeLister](p)}, {provider.CapabilityNodeAddress, is[provider.NodeAddresser](p)},
-		{provider.CapabilityLoadBalancers, is[provider.LoadBalancerController](p)}, {provider.CapabilityImageImport, is[provider.ImageImporter](p)},
+		{provider.CapabilityLoadBalancers, is[provider.LoadBalancerController](p)}, {provider.CapabilityDisks, is[provider.DiskController](p)},
+		{provider.CapabilitySnapshots, is[provider.DiskSnapshotter](p)}, {provider.CapabilityImageImport, is[provider.ImageImporter](p)},
 		{provider.CapabilityVerifyContext, is[provider.ContextVerifier](p)}, {provider.CapabilityCloseContext, is[provider.ContextCloser](p)},
 		{limited, is[provider.Limited](p)},
 	} {

@@ -38,6 +38,10 @@ const (
 	hookCommand   = "internal/peerpods/webhook/command/command.go"
 	hookSecret    = "internal/peerpods/webhook/certs/keeper.go"
 	hookRegister  = "internal/peerpods/webhook/certs/registration.go"
+	csiPods       = "internal/volumes/kubernetes.go"
+	csiOpen       = "internal/volumes/command/open.go"
+	csiSidecars   = "deploy/csi/driver/controller.yaml"
+	csiSnapshots  = "deploy/csi/snapshots/sidecar.yaml"
 )
 
 // uses is every permission that is granted: "ROLE: VERB RESOURCE [NAME]". None
@@ -114,6 +118,65 @@ var uses = map[string]use{
 	"byom-pool: update configmaps byom-ip-pool-state":                                              {"providers/byom/store.go", "s.maps.Update(", "by compare-and-swap"},
 	"node-installer: get daemonsets.apps node-installer":                                           {"internal/peerpods/nodeinstall/owner.go", "daemonsets/%s", "whether it is removed for good"},
 	"peerpods-webhook-metrics-reader: get /metrics":                                                {hookCommand, "WithAuthenticationAndAuthorization", "for whoever scrapes; bound to nobody"},
+	"outrigger-csi-controller: get persistentvolumes":                                              {csiPods, `k.API.Get(ctx, client.ObjectKeyFromObject`, "also sidecars"},
+	"outrigger-csi-controller: list persistentvolumes":                                             {csiPods, `&corev1.PersistentVolume{}, byHandle`, "whose a volume is"},
+	"outrigger-csi-controller: watch persistentvolumes":                                            {csiPods, `&corev1.PersistentVolume{}, byHandle`, ""},
+	"outrigger-csi-controller: create persistentvolumes":                                           {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: patch persistentvolumes":                                            {csiSidecars, `csi-provisioner`, "finalizers; sizes"},
+	"outrigger-csi-controller: delete persistentvolumes":                                           {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: get persistentvolumeclaims":                                         {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: list persistentvolumeclaims":                                        {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: watch persistentvolumeclaims":                                       {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: update persistentvolumeclaims":                                      {csiSidecars, `csi-provisioner`, "when the chosen node has no room"},
+	"outrigger-csi-controller: patch persistentvolumeclaims/status":                                {csiSidecars, `csi-resizer`, ""},
+	"outrigger-csi-controller: get pods":                                                           {csiSidecars, `csi-resizer`, "whether a volume is in use"},
+	"outrigger-csi-controller: list pods":                                                          {csiPods, `k.API.List(ctx, &pods`, "those of a claim on a node"},
+	"outrigger-csi-controller: watch pods":                                                         {csiSidecars, `csi-resizer`, ""},
+	"outrigger-csi-controller: get nodes":                                                          {csiSidecars, `csi-provisioner`, "zones"},
+	"outrigger-csi-controller: list nodes":                                                         {csiSidecars, `csi-provisioner`, "zones"},
+	"outrigger-csi-controller: watch nodes":                                                        {csiSidecars, `csi-provisioner`, "zones"},
+	"outrigger-csi-controller: list events":                                                        {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: watch events":                                                       {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: create events":                                                      {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: update events":                                                      {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: patch events":                                                       {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: get namespaces kube-system":                                         {csiOpen, `metav1.NamespaceSystem`, "its UID is the cluster's identity"},
+	"outrigger-csi-controller: get storageclasses.storage":                                         {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: list storageclasses.storage":                                        {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: watch storageclasses.storage":                                       {csiSidecars, `csi-provisioner`, ""},
+	"outrigger-csi-controller: get volumeattributesclasses.storage":                                {csiSidecars, `csi-resizer`, ""},
+	"outrigger-csi-controller: list volumeattributesclasses.storage":                               {csiSidecars, `csi-resizer`, ""},
+	"outrigger-csi-controller: watch volumeattributesclasses.storage":                              {csiSidecars, `csi-resizer`, ""},
+	"outrigger-csi-controller: get csinodes.storage":                                               {csiPods, `&storagev1.CSINode{}, byNodeID`, ""},
+	"outrigger-csi-controller: list csinodes.storage":                                              {csiPods, `&storagev1.CSINode{}, byNodeID`, ""},
+	"outrigger-csi-controller: watch csinodes.storage":                                             {csiPods, `&storagev1.CSINode{}, byNodeID`, ""},
+	"outrigger-csi-controller: get volumeattachments.storage":                                      {csiPods, `&attachments`, "what is published for VMs"},
+	"outrigger-csi-controller: list volumeattachments.storage":                                     {csiPods, `&attachments`, "what is published for VMs"},
+	"outrigger-csi-controller: watch volumeattachments.storage":                                    {csiPods, `&attachments`, "what is published for VMs"},
+	"outrigger-csi-controller: patch volumeattachments.storage":                                    {csiSidecars, `csi-attacher`, ""},
+	"outrigger-csi-controller: patch volumeattachments/status.storage":                             {csiSidecars, `csi-attacher`, ""},
+	"outrigger-csi-controller: get runtimeclasses.node":                                            {csiPods, `var class nodev1.RuntimeClass`, ""},
+	"outrigger-csi-controller: get leases.coordination":                                            {csiSidecars, `--leader-election`, "each sidecar names its own"},
+	"outrigger-csi-controller: list leases.coordination":                                           {csiSidecars, `--leader-election`, "each sidecar names its own"},
+	"outrigger-csi-controller: watch leases.coordination":                                          {csiSidecars, `--leader-election`, "each sidecar names its own"},
+	"outrigger-csi-controller: create leases.coordination":                                         {csiSidecars, `--leader-election`, "each sidecar names its own"},
+	"outrigger-csi-controller: update leases.coordination":                                         {csiSidecars, `--leader-election`, "each sidecar names its own"},
+	"outrigger-csi-controller: delete leases.coordination":                                         {csiSidecars, `--leader-election`, "each sidecar names its own"},
+	"outrigger-csi-node: get nodes":                                                                {csiOpen, `node := &corev1.Node{}`, "providerID and zone"},
+	"outrigger-csi-node: get pods":                                                                 {csiPods, `var p corev1.Pod`, "whether it runs in a VM"},
+	"outrigger-csi-node: get runtimeclasses.node":                                                  {csiPods, `var class nodev1.RuntimeClass`, ""},
+	"outrigger-csi-snapshots: get volumesnapshots.snapshot.storage":                                {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: list volumesnapshots.snapshot.storage":                               {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: get volumesnapshotclasses.snapshot.storage":                          {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: list volumesnapshotclasses.snapshot.storage":                         {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: watch volumesnapshotclasses.snapshot.storage":                        {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: get volumesnapshotcontents.snapshot.storage":                         {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: list volumesnapshotcontents.snapshot.storage":                        {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: watch volumesnapshotcontents.snapshot.storage":                       {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: update volumesnapshotcontents.snapshot.storage":                      {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: patch volumesnapshotcontents.snapshot.storage":                       {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: update volumesnapshotcontents/status.snapshot.storage":               {csiSnapshots, `csi-snapshotter`, ""},
+	"outrigger-csi-snapshots: patch volumesnapshotcontents/status.snapshot.storage":                {csiSnapshots, `csi-snapshotter`, ""},
 }
 
 // grants are the permissions in a render.

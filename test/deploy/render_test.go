@@ -199,7 +199,7 @@ type rendering struct {
 	render func(testing.TB) []byte
 }
 
-// renderings are all overlays, one with each component, and all chart variants.
+// renderings are all overlays, one with each component, the CSI driver, and all chart variants.
 func renderings(t testing.TB) []rendering {
 	var all []rendering
 	for _, name := range folders(t, "deploy/overlays") {
@@ -207,6 +207,11 @@ func renderings(t testing.TB) []rendering {
 	}
 	for _, c := range folders(t, "deploy/components") {
 		all = append(all, rendering{"overlay-qemu-" + c, func(t testing.TB) []byte { return overlay(t, "qemu", c) }})
+	}
+	for name, folder := range map[string]string{"csi": "deploy/csi", "csi-snapshots": "deploy/csi/snapshots"} {
+		all = append(all, rendering{name, func(t testing.TB) []byte {
+			return output(t, tool(t, "kustomize"), "build", filepath.Join(root, folder))
+		}})
 	}
 	for _, v := range variants(t) {
 		all = append(all, rendering{"chart-" + v, func(t testing.TB) []byte { return chart(t, v) }})

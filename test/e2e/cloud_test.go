@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ type cloud struct {
 	// machineType is a type that a pod can ask for, with what its VM has then;
 	// cases that need it are skipped without one.
 	machineType machineType
+	// csi are the variables with which the CSI driver reaches the provider in a cluster of the
+	// suite's own; none where it has no disks.
+	csi []string
 	// image is the id of another image than the default one, with which a VM
 	// boots as well.
 	image string
@@ -44,6 +48,7 @@ type machineType struct {
 type ownCluster struct {
 	control *cluster.ControlPlane
 	node    *cluster.Node
+	csi     sync.Once
 }
 
 var clouds = map[string]cloud{}

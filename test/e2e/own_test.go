@@ -40,7 +40,7 @@ func makeCluster(t *testing.T, c cloud) *suite {
 		Kubelet: map[string]any{"runtimeRequestTimeout": "10m"},
 	})
 	s := &suite{
-		User: control.User, cloud: c, outside: open.URL() + "/v2/", own: &ownCluster{control, node},
+		User: control.User, cloud: c, outside: open.URL() + "/v2/", own: &ownCluster{control: control, node: node},
 	}
 	s.images = pushAll(t, open.Host)
 	// Another image than busybox: of one that has two names containerd tells the

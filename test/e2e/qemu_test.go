@@ -16,6 +16,7 @@ func init() {
 		instances:   qemuInstances,
 		machineType: machineType{name: "2x1024", cpus: 2, mib: 1024},
 		image:       "podvm.qcow2",
+		csi:         []string{"CLOUD_PROVIDER=qemu", "ENABLE_CLOUD_PROVIDER_EXTERNAL_PLUGIN=true", "CLOUD_PROVIDER_EXTERNAL_PLUGIN_PATH=unix:///run/peerpod/provider-qemu.sock"},
 	}
 }
 

@@ -60,6 +60,8 @@ type suite struct {
 	outside string
 	// own is set in a cluster of the suite's own.
 	own *ownCluster
+	// suite is the test of all cases.
+	suite *testing.T
 
 	turn  sync.Mutex
 	slots chan struct{}
@@ -85,6 +87,7 @@ func (s *suite) reserve(t *testing.T, n int) {
 // TestE2E plays all cases; one alone by -run TestE2E/NAME.
 func TestE2E(t *testing.T) {
 	s := open(t)
+	s.suite = t
 	s.begin(t)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

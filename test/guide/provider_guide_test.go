@@ -49,6 +49,8 @@ func TestProviderGuideIsComplete(t *testing.T) {
 		provider.InstanceTypeLister
 		provider.NodeAddresser
 		provider.LoadBalancerController
+		provider.DiskController
+		provider.DiskSnapshotter
 	}{}
 	for _, c := range provider.Capabilities(everything) {
 		words = append(words, string(c))

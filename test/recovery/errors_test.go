@@ -23,6 +23,7 @@ var classEvents = map[error]struct{ reason, hint string }{
 	provider.ErrInvalidArgument:  {"InvalidArgument", "correct the annotation"},
 	provider.ErrNotFound:         {"NotFound", "check that the image"},
 	provider.ErrAlreadyExists:    {"AlreadyExists", "delete the pod"},
+	provider.ErrInUse:            {"DiskInUse", "another instance still has"},
 	provider.ErrCapacity:         {"NoCapacity", "another instance type or zone"},
 	provider.ErrQuota:            {"QuotaExceeded", "quota"},
 	provider.ErrUnauthenticated:  {"Unauthenticated", "credentials"},

@@ -25,6 +25,7 @@ import (
 	ccmoperator "github.com/outrigger/outrigger/internal/nodes/operator/command"
 	controller "github.com/outrigger/outrigger/internal/peerpods/controller/command"
 	webhook "github.com/outrigger/outrigger/internal/peerpods/webhook/command"
+	csi "github.com/outrigger/outrigger/internal/volumes/command"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	_ "github.com/outrigger/outrigger/providers/alibabacloud"
@@ -70,6 +71,7 @@ func write(folder, chart string) error {
 		"cloud-api-adaptor.md":            adaptorPage,
 		"peerpod-ctrl.md":                 settingsPage(controllerAbout, controller.Settings()),
 		"peerpods-webhook.md":             settingsPage(webhookAbout, webhook.Settings()),
+		"outrigger-csi.md":                settingsPage(csiAbout, csi.Settings()),
 		"capi-manager.md":                 settingsPage(capiAbout, capi.Settings()),
 		"cloud-controller-manager.md":     ccmPage,
 		"capi-release.md":                 releasePage,

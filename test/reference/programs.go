@@ -82,6 +82,7 @@ func settingsPage(about string, settings *config.Settings) func(io.Writer) {
 const (
 	controllerAbout = "# peerpod-ctrl\n\nRemoves the instances of deleted PeerPods, and those that lost their PeerPod. The\nprovider's own settings it reads from ConfigMap `peer-pods-cm` and Secret\n`peer-pods-secret`, again when they change.\n"
 	capiAbout       = "# capi-manager\n\nMakes machines for Cluster API: containers of a Docker Engine, and instances of any\nprovider. It takes the flags of Cluster API's own managers, with one dash or two. The\nsettings of the provider are its variables: see [providers](providers/).\n"
+	csiAbout        = "# outrigger-csi\n\nThe CSI driver `csi.outrigger.dev`: see [volumes](../volumes.md). The settings of the provider\nare its variables: see [providers](providers/).\n"
 	webhookAbout    = "# peerpods-webhook\n\n[Sizes](../sizing.md) the VMs of pods as the pods are created.\n"
 	adaptorAbout    = "# cloud-api-adaptor\n\n`cloud-api-adaptor <provider> [flags]`. A flag wins over its variable, a variable over\nthe default; an empty variable counts as unset. Each provider has settings of its\nown: see [providers](providers/).\n"
 )

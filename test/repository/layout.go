@@ -28,7 +28,7 @@ type Room struct {
 // nothing of pods, machines or Nodes.
 var shared = []string{
 	"provider", "internal/accounts", "internal/authority", "internal/checkreport", "internal/commandline", "internal/dockerengine", "internal/filetree", "internal/guestinfo", "internal/kubeapi", "internal/kvm", "internal/loadbalancer", "internal/localnet", "internal/netprobe",
-	"internal/controllers", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/redact", "internal/sbom", "internal/timeline",
+	"internal/controllers", "internal/directvolume", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/providerid", "internal/redact", "internal/sbom", "internal/timeline",
 	"internal/upstream", "internal/variables", "internal/version", "internal/wholefile",
 }
 
@@ -51,6 +51,7 @@ var Rooms = []Room{
 		"internal/peerpods/apf", "internal/peerpods/handover", "internal/peerpods/podnetwork", "internal/peerpods/podtls", "internal/peerpods/ttrpcframe")},
 	{"internal/machines", with("api/infrastructure", "images/node")},
 	{"internal/nodes", with("api/ccm")},
+	{"internal/volumes", shared},
 	{"internal/cli", with("api/peerpod", "internal/protocol", "internal/peerpods/claims", "internal/peerpods/podclient")},
 	{"internal/builtin", []string{"providers"}},
 	{"internal/dist", with("internal/guest/image", "internal/cli/demoimage", "internal/machines/release")},

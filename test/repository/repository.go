@@ -75,7 +75,10 @@ func withoutCode(document []byte) []byte { return code.ReplaceAll(document, nil)
 
 var requirement = regexp.MustCompile(`(?m)^(?:require )?\t?(\S+) (v\S+)(?: // indirect)?$`)
 
-// Requirements returns the version of each module that a go.mod requires.
+// replacement is of a module by another version of itself, as Kubernetes' own have it.
+var replacement = regexp.MustCompile(`(?m)^(?:replace )?\t?(\S+) => (\S+) (v\S+)$`)
+
+// Requirements returns the version of each module that a go.mod requires, or that replaces it.
 func Requirements(file string) (map[string]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -84,6 +87,12 @@ func Requirements(file string) (map[string]string, error) {
 	versions := map[string]string{}
 	for _, m := range requirement.FindAllSubmatch(data, -1) {
 		versions[string(m[1])] = string(m[2])
+	}
+	for _, m := range replacement.FindAllSubmatch(data, -1) {
+		module := string(m[1])
+		if _, required := versions[module]; required && module == string(m[2]) {
+			versions[module] = string(m[3])
+		}
 	}
 	return versions, nil
 }

@@ -172,7 +172,7 @@ func TestModulesHaveOneVersion(t *testing.T) {
 
 func TestDifferences(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "go.mod")
-	text := "module x\n\ngo 1.26.0\n\nrequire a.b/c v1.0.0\n\nrequire (\n\ta.b/d v2.0.0-rc.1\n\ta.b/e v3.0.0+incompatible // indirect\n\ta.b/f v4.0.0\n)\n\nreplace (\n\ta.b/g => a.b/g v5.0.0\n)\n"
+	text := "module x\n\ngo 1.26.0\n\nrequire a.b/c v1.0.0\n\nrequire (\n\ta.b/d v2.0.0-rc.1\n\ta.b/e v3.0.0+incompatible // indirect\n\ta.b/f v4.0.0\n)\n\nreplace (\n\ta.b/g => a.b/g v5.0.0\n\ta.b/f => a.b/f v4.0.1\n)\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestDifferences(t *testing.T) {
 	if err != nil || len(found) != 4 {
 		t.Fatalf("%v, %v", found, err)
 	}
-	got := Differences(found, map[string]string{"a.b/c": "v1.0.1", "a.b/d": "v2.0.0-rc.1", "a.b/e": "v3.0.0", "a.b/z": "v1.0.0"})
+	got := Differences(found, map[string]string{"a.b/c": "v1.0.1", "a.b/d": "v2.0.0-rc.1", "a.b/e": "v3.0.0", "a.b/f": "v4.0.1", "a.b/z": "v1.0.0"})
 	if want := []string{"a.b/c v1.0.0 and v1.0.1", "a.b/e v3.0.0+incompatible and v3.0.0"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

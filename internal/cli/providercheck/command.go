@@ -108,6 +108,9 @@ func (a *app) bind(cmd *cobra.Command) {
 	f.Int64Var(&a.subject.Spec.VCPUs, "vcpus", 0, "virtual CPUs of the instances (default: the provider's)")
 	f.Int64Var(&a.subject.Spec.Memory, "memory", 0, "memory of the instances in MiB (default: the provider's)")
 	f.StringToStringVar(&a.subject.Tags, "tag", nil, "a tag for all instances as KEY=VALUE, besides those of the checks (repeatable)")
+	f.Int64Var(&a.subject.Disk.Bytes, "disk-size", 0, "size of the disks in bytes, the least that the cloud has (default 1 GiB)")
+	f.StringVar(&a.subject.Disk.Type, "disk-type", "", "type of the disks (default: the provider's)")
+	f.StringVar(&a.subject.Disk.Zone, "disk-zone", "", "zone of the disks, which is that of the instances (default: the provider's)")
 	f.IntVar(&a.subject.Parallel, "parallel", 0, "instances at a time, at least 2 (default 8, with --slow 3)")
 	f.BoolVar(&a.subject.Slow, "slow", false, "creating takes more than a few seconds: wait longer, make fewer")
 	f.DurationVar(&a.subject.Limits.Call, "call-timeout", 0, "the longest that a call may take (default 1m, with --slow 10m)")
@@ -162,6 +165,8 @@ func (a *app) chosen() ([]conformance.Check, error) {
 		return nil, program.Usagef("--timeout, --call-timeout and --settle-timeout must not be negative")
 	case a.subject.Spec.VCPUs < 0 || a.subject.Spec.Memory < 0:
 		return nil, program.Usagef("--vcpus and --memory must not be negative")
+	case a.subject.Disk.Bytes < 0:
+		return nil, program.Usagef("--disk-size must not be negative")
 	}
 	return a.Choose("provider-check")
 }

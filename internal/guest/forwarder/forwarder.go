@@ -20,6 +20,7 @@ import (
 
 	"github.com/containerd/ttrpc"
 
+	"github.com/outrigger/outrigger/internal/guest/disks"
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
@@ -80,6 +81,7 @@ type Forwarder struct {
 	Options
 	log        *slog.Logger
 	handshakes *handshakeLimiter
+	disks      disks.Disks
 }
 
 // New checks the options.
@@ -98,7 +100,7 @@ func New(o Options) (*Forwarder, error) {
 		o.SetupNetwork = setupNetwork
 	}
 	log := cmp.Or(o.Logger, slog.Default()).With("pod", o.Config.PodName, "namespace", o.Config.PodNamespace)
-	return &Forwarder{o, log, newHandshakeLimiter(node)}, nil
+	return &Forwarder{Options: o, log: log, handshakes: newHandshakeLimiter(node), disks: disks.Disks{Sys: "/sys", Dev: "/dev", Log: log.Info}}, nil
 }
 
 // Run serves until ctx ends. The port opens last, when the network is up and
@@ -197,6 +199,7 @@ func (f *Forwarder) listen(ctx context.Context) (net.Listener, error) {
 func (f *Forwarder) serve(ctx context.Context, listener net.Listener) error {
 	var connections sync.WaitGroup
 	defer connections.Wait()
+	connections.Go(func() { f.disks.Run(ctx) })
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
 	defer listener.Close()

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -24,10 +25,12 @@ var mayCreate = []string{"/run/kata-containers/", "/run/cloud-volumes/"}
 
 // intercept changes the requests that need the VM's knowledge. Everything else
 // passes as the bytes it came in. Fields that our types lack are kept.
-func (f *Forwarder) intercept(_ context.Context, _, method string, payload []byte) ([]byte, error) {
+func (f *Forwarder) intercept(ctx context.Context, _, method string, payload []byte) ([]byte, error) {
 	switch method {
 	case "CreateContainer":
-		return rewrite(payload, new(agent.CreateContainerRequest), f.createContainer)
+		return rewrite(payload, new(agent.CreateContainerRequest), func(request *agent.CreateContainerRequest) error {
+			return errors.Join(f.mountDisks(ctx, request), f.createContainer(request))
+		})
 	case "CreateSandbox":
 		if f.DropDNS {
 			return rewrite(payload, new(agent.CreateSandboxRequest), func(request *agent.CreateSandboxRequest) error {
@@ -37,6 +40,7 @@ func (f *Forwarder) intercept(_ context.Context, _, method string, payload []byt
 		}
 	case "DestroySandbox":
 		f.log.Info("DestroySandbox")
+		f.disks.Unmount()
 	}
 	return payload, nil
 }
@@ -94,5 +98,22 @@ func makeBindSource(m *agent.Mount) error {
 	if err := os.MkdirAll(source, 0o755); err != nil {
 		return fmt.Errorf("source of mount %s: %w", m.Destination, err)
 	}
+	return nil
+}
+
+// mountDisks mounts the disks of a container's volumes and takes their storages out: agents
+// do not know the driver.
+func (f *Forwarder) mountDisks(ctx context.Context, request *agent.CreateContainerRequest) error {
+	rest := request.Storages[:0]
+	for _, st := range request.Storages {
+		if st.Driver != directvolume.GuestDriver {
+			rest = append(rest, st)
+			continue
+		}
+		if err := f.disks.Mount(ctx, st); err != nil {
+			return fmt.Errorf("volume of container %s: %w", request.ContainerId, err)
+		}
+	}
+	request.Storages = rest
 	return nil
 }

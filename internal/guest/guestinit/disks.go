@@ -93,10 +93,26 @@ func (d disk) isScratch() bool {
 	return d.fstype == "ext4" && (d.label == "scratch" || d.serial == "scratch")
 }
 
+// withSerial returns the disks that have a serial number, or all if none has it. Where a
+// provider says by it which disk is what, the others are those of pods: they hold what
+// pods have written, labels too, and may be there before the seed is looked for.
+func withSerial(disks []disk, serial string) []disk {
+	var list []disk
+	for _, d := range disks {
+		if d.serial == serial {
+			list = append(list, d)
+		}
+	}
+	if list == nil {
+		return disks
+	}
+	return list
+}
+
 // mountSeed mounts the NoCloud seed or OpenStack's config drive and returns
 // where; nowhere if there is none.
 func mountSeed(disks []disk) (dir string, err error) {
-	for _, d := range disks {
+	for _, d := range withSerial(disks, "cidata") {
 		switch {
 		case d.isSeed():
 			dir = seedDir
@@ -115,7 +131,7 @@ func mountSeed(disks []disk) (dir string, err error) {
 // the scratch disk if there is one. A blank scratch disk is an error, since
 // the image has nothing to format it with.
 func mountScratch(disks []disk) (bool, error) {
-	for _, d := range disks {
+	for _, d := range withSerial(disks, "scratch") {
 		if d.isScratch() {
 			m := mount{d.dev, scratchDir, "ext4", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME, ""}
 			return true, m.mount()

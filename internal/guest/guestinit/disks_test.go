@@ -103,3 +103,16 @@ func TestBlankScratchDiskIsReported(t *testing.T) {
 		t.Errorf("no disk: got %v, %v", found, err)
 	}
 }
+
+// TestDisksOfPodsAreNotOurs: a pod's disk can have any label.
+func TestDisksOfPodsAreNotOurs(t *testing.T) {
+	pod := disk{dev: "/dev/sda", fstype: "ext4", label: "scratch"}
+	ours := disk{dev: "/dev/vdb", serial: "scratch", fstype: "ext4", label: "scratch"}
+	if got := withSerial([]disk{pod, ours}, "scratch"); len(got) != 1 || got[0] != ours {
+		t.Errorf("scratch disks %v, want %v", got, ours)
+	}
+	// A provider that cannot set serial numbers.
+	if got := withSerial([]disk{pod}, "scratch"); len(got) != 1 {
+		t.Errorf("scratch disks %v, want %v", got, pod)
+	}
+}

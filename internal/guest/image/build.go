@@ -108,7 +108,7 @@ type builder struct {
 	gcpUnit int64  // gcpDiskUnit, less in tests
 	// kernelName is the kernel's package, if it is of Debian's archive.
 	kernelName string
-	runtime    []string // the OCI runtime's package and its libraries
+	packages   []string // of debianPrograms and their libraries
 	kernel     *kernel
 	tree       *rootfs
 	summary    Summary
@@ -131,8 +131,8 @@ func Build(ctx context.Context, opts Options) (*Summary, error) {
 		{"programs", b.loadBinaries},
 		{"root file system", b.addSkeleton},
 		{"root file system", b.addModules},
+		{"root file system", b.addDebian},
 		{"root file system", b.addPrograms},
-		{"root file system", b.addRuntime},
 		{"root file system", b.addDebug},
 		{"kernel and initramfs", b.writeInitramfs},
 		{"disk", b.writeDisk},
@@ -254,21 +254,27 @@ func (b *builder) addModules(ctx context.Context) error {
 	return nil
 }
 
-func (b *builder) addRuntime(ctx context.Context) error {
+// debianPrograms are Debian's programs of the image, by their names in their packages.
+var debianPrograms = map[string]string{"usr/bin/" + runtime: "usr/bin/" + runtime, "usr/bin/mke2fs": "sbin/mke2fs", "usr/bin/e2fsck": "sbin/e2fsck"}
+
+// addDebian puts in Debian's programs with the libraries that they need.
+func (b *builder) addDebian(ctx context.Context) error {
 	var pkgs []*debPackage
-	for _, name := range b.runtime {
+	for _, name := range b.packages {
 		p, err := b.cache.get(ctx, name)
 		if err != nil {
 			return err
 		}
 		pkgs = append(pkgs, p)
 	}
-	src, err := findIn(pkgs, "usr/bin/"+runtime)
-	if err != nil {
-		return err
-	}
-	if err := b.tree.addProgram("usr/bin/"+runtime, src, pkgs); err != nil {
-		return err
+	for to, from := range debianPrograms {
+		src, err := findIn(pkgs, from)
+		if err != nil {
+			return err
+		}
+		if err := b.tree.addProgram(to, src, pkgs); err != nil {
+			return err
+		}
 	}
 	for _, p := range pkgs {
 		if p.used {

@@ -20,6 +20,7 @@ import (
 // Packages of the image beside the kernel's.
 const (
 	runtime  = "crun"             // the OCI runtime
+	ext4     = "e2fsprogs"        // makes and checks the file systems of volumes
 	busybox  = "busybox-static"   // of a debug image
 	bootStub = "systemd-boot-efi" // of a disk
 )
@@ -57,7 +58,7 @@ const kernelMeta = "linux-image-cloud-amd64"
 // findPackages asks apt, once for all, which packages the image is made of and
 // what their files are: each call of apt may read all of its lists.
 func (b *builder) findPackages(ctx context.Context) error {
-	roots := []string{runtime}
+	roots := []string{runtime, ext4}
 	newest := b.KernelPackage == "" && b.KernelDeb == ""
 	if newest {
 		roots = append(roots, kernelMeta)
@@ -74,8 +75,8 @@ func (b *builder) findPackages(ctx context.Context) error {
 		}
 		b.kernelName = depends[kernelMeta][i]
 	}
-	b.runtime = libraries(depends, []string{runtime})
-	names := slices.Clone(b.runtime)
+	b.packages = libraries(depends, []string{runtime, ext4})
+	names := slices.Clone(b.packages)
 	if b.KernelDeb == "" {
 		names = append(names, b.kernelName)
 	}

@@ -125,6 +125,7 @@ var classes = map[error]class{
 	provider.ErrInvalidArgument:  {"InvalidArgument", "correct what the message names", 5 * time.Minute},
 	provider.ErrNotFound:         {"NotFound", "make what the message names, such as an image or network", time.Minute},
 	provider.ErrAlreadyExists:    {"AlreadyExists", "what carries the key has another specification: delete the machine", 5 * time.Minute},
+	provider.ErrInUse:            {"InUse", "another machine still has what the message names: it is tried again", 30 * time.Second},
 	provider.ErrCapacity:         {"NoCapacity", "choose another type or failure domain, or wait", 30 * time.Second},
 	provider.ErrQuota:            {"QuotaExceeded", "raise the account's quota, or remove machines", time.Minute},
 	provider.ErrUnauthenticated:  {"Unauthenticated", "renew the provider's credentials", time.Minute},

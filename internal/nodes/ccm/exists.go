@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger/outrigger/internal/providerid"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -38,18 +39,18 @@ const (
 // If that is not proven it returns an error. Nodes of other clouds, and Nodes without
 // providerID, count as existing.
 func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	ref, ours := parse(c.options.Name, node.Spec.ProviderID)
+	ref, ours := providerid.Parse(c.options.Name, node.Spec.ProviderID)
 	if !ours {
 		return true, nil
 	}
-	instance, err := c.fleet.lookUp(ctx, ref.id)
+	instance, err := c.fleet.lookUp(ctx, ref.ID)
 	if foreignID(err) {
 		return true, nil
 	}
 	if errors.Is(err, provider.ErrNotFound) {
 		return c.confirmMissing(ctx, node, ref, err)
 	}
-	c.present(ref.id) // also after an error: only checks in a row count
+	c.present(ref.ID) // also after an error: only checks in a row count
 	if err != nil && ctx.Err() == nil {
 		err = c.refuseDeletion(node, HeldNoList, err)
 	}
@@ -62,11 +63,11 @@ func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error)
 
 // InstanceShutdown reports whether the instance is stopped.
 func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
-	ref, ours := parse(c.options.Name, node.Spec.ProviderID)
+	ref, ours := providerid.Parse(c.options.Name, node.Spec.ProviderID)
 	if !ours {
 		return false, nil
 	}
-	instance, err := c.fleet.lookUp(ctx, ref.id)
+	instance, err := c.fleet.lookUp(ctx, ref.ID)
 	if foreignID(err) {
 		return false, nil
 	}
@@ -78,7 +79,7 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 
 // confirmMissing decides about an instance that the cloud does not find. It returns false if
 // it is proven that the instance does not exist.
-func (c *Cloud) confirmMissing(ctx context.Context, node *v1.Node, ref reference, cause error) (exists bool, err error) {
+func (c *Cloud) confirmMissing(ctx context.Context, node *v1.Node, ref providerid.Reference, cause error) (exists bool, err error) {
 	now := c.options.Now()
 	var list *inventory
 	if err = c.learnClusterTags(ctx); err == nil {
@@ -86,13 +87,13 @@ func (c *Cloud) confirmMissing(ctx context.Context, node *v1.Node, ref reference
 	}
 	switch {
 	case err != nil:
-		c.present(ref.id)
+		c.present(ref.ID)
 		return true, c.refuseDeletion(node, HeldNoList, fmt.Errorf("%w, but the instances cannot be listed to confirm it: %w", cause, err))
-	case list.byID[ref.id] != nil:
-		c.present(ref.id)
+	case list.byID[ref.ID] != nil:
+		c.present(ref.ID)
 		return true, c.refuseDeletion(node, HeldContradiction, fmt.Errorf("%w, but it is in the list of instances", cause))
 	}
-	since := c.absentSince(ref.id, now)
+	since := c.absentSince(ref.ID, now)
 	age := now.Sub(since)
 	switch {
 	case !c.listsOther(node, ref, list) && (c.options.EmptyAfter == 0 || age < c.options.EmptyAfter):
@@ -106,14 +107,14 @@ func (c *Cloud) confirmMissing(ctx context.Context, node *v1.Node, ref reference
 
 // listsOther reports whether the list has the instance of another Node, which proves
 // that it is the list of this cluster.
-func (c *Cloud) listsOther(node *v1.Node, ref reference, list *inventory) bool {
+func (c *Cloud) listsOther(node *v1.Node, ref providerid.Reference, list *inventory) bool {
 	for _, other := range c.others(node) {
-		known, ours := parse(c.options.Name, other.Spec.ProviderID)
-		if !ours || known.id == ref.id {
+		known, ours := providerid.Parse(c.options.Name, other.Spec.ProviderID)
+		if !ours || known.ID == ref.ID {
 			continue
 		}
-		i := list.byID[known.id]
-		if i != nil && i.State != provider.StateDeleting && (ref.region == "" || ref.region == i.Region) {
+		i := list.byID[known.ID]
+		if i != nil && i.State != provider.StateDeleting && (ref.Region == "" || ref.Region == i.Region) {
 			return true
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/outrigger/outrigger/internal/providerid"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -254,7 +255,7 @@ func TestCloudThatContradictsItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The list of a moment ago has what a look-up does not find.
-	if exists, err := s.confirmMissing(t.Context(), node, reference{id: "i-1"}, cause); !exists || err == nil {
+	if exists, err := s.confirmMissing(t.Context(), node, providerid.Reference{ID: "i-1"}, cause); !exists || err == nil {
 		t.Errorf("%v, %v", exists, err)
 	}
 	if e := s.event(); !strings.Contains(e, HeldContradiction) {

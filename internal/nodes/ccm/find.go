@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/outrigger/outrigger/internal/providerid"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -59,19 +59,19 @@ func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, er
 	if node.Spec.ProviderID == "" {
 		return c.byName(ctx, node)
 	}
-	ref, ours := parse(c.options.Name, node.Spec.ProviderID)
+	ref, ours := providerid.Parse(c.options.Name, node.Spec.ProviderID)
 	if !ours {
 		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s is none of provider %s", node.Spec.ProviderID, c.options.Name)}
 	}
-	instance, err := c.fleet.lookUp(ctx, ref.id)
+	instance, err := c.fleet.lookUp(ctx, ref.ID)
 	if foreignID(err) {
 		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s: %w", node.Spec.ProviderID, err)}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if ref.region != "" && instance.Region != "" && ref.region != instance.Region {
-		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s is of region %s, but instance %s is in %s", node.Spec.ProviderID, ref.region, ref.id, instance.Region)}
+	if ref.Region != "" && instance.Region != "" && ref.Region != instance.Region {
+		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s is of region %s, but instance %s is in %s", node.Spec.ProviderID, ref.Region, ref.ID, instance.Region)}
 	}
 	return instance, nil
 }
@@ -145,7 +145,7 @@ func hasName(node *v1.Node, name string) bool {
 // kubelet may claim any name.
 func (c *Cloud) checkFree(i *provider.Instance, node *v1.Node) error {
 	for _, other := range c.others(node) {
-		if ref, ours := parse(c.options.Name, other.Spec.ProviderID); ours && ref.id == i.ID {
+		if ref, ours := providerid.Parse(c.options.Name, other.Spec.ProviderID); ours && ref.ID == i.ID {
 			return problem{ReasonInstanceTaken, fmt.Errorf("instance %s, which is called like Node %s, is that of Node %s", i.ID, node.Name, other.Name)}
 		}
 	}
@@ -168,11 +168,11 @@ func (c *Cloud) learnClusterTags(ctx context.Context) error {
 	}
 	asked := 0
 	for _, node := range c.others(&v1.Node{}) {
-		ref, ours := parse(c.options.Name, node.Spec.ProviderID)
+		ref, ours := providerid.Parse(c.options.Name, node.Spec.ProviderID)
 		if !ours {
 			continue
 		}
-		_, err := c.fleet.get(ctx, ref.id)
+		_, err := c.fleet.get(ctx, ref.ID)
 		if err == nil && len(c.fleet.matches()) > 0 {
 			return nil
 		}
@@ -204,53 +204,6 @@ const (
 
 // tagRole is on instances that the kind OutriggerMachine made.
 const tagRole = "outrigger-role"
-
-// reference is what a providerID says.
-type reference struct {
-	id string
-	// region is empty where the format has none.
-	region string
-}
-
-var (
-	alibabaID = regexp.MustCompile(`^([a-z0-9]+(?:-[a-z0-9]+)+)\.(i-[A-Za-z0-9]+)$`)
-	scheme    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
-)
-
-// parse reads a providerID; ok is false for those of other clouds.
-func parse(name, providerID string) (ref reference, ok bool) {
-	if id, ok := strings.CutPrefix(providerID, "outrigger://"+name+"/"); ok {
-		return reference{id: id}, id != ""
-	}
-	if name == "alibabacloud" {
-		if ref, ok := parseAlibaba(providerID); ok {
-			return ref, true
-		}
-	}
-	id, ok := strings.CutPrefix(providerID, name+"://")
-	switch {
-	case !ok || id == "":
-		return reference{}, false
-	case name == "docker" && strings.HasPrefix(id, "/") && strings.Trim(id, "/") == "":
-		return reference{}, false
-	case name == "docker" && strings.HasPrefix(id, "/") && !strings.HasPrefix(id, "//"):
-		return reference{}, false // docker:////<name> is of the kind DockerMachine, and its id //<name>
-	case name == "aws", name == "openstack": // aws:///<zone>/<id>, openstack://<region>/<id>
-		id = id[strings.LastIndex(id, "/")+1:]
-	}
-	return reference{id: id}, id != ""
-}
-
-// parseAlibaba reads what Alibaba Cloud's own manager writes: <region>.<id>,
-// today after alicloud://.
-func parseAlibaba(providerID string) (reference, bool) {
-	text, _ := strings.CutPrefix(providerID, "alicloud://")
-	text, _ = strings.CutPrefix(text, "alibabacloud://")
-	if parts := alibabaID.FindStringSubmatch(text); parts != nil && !scheme.MatchString(text) {
-		return reference{id: parts[2], region: parts[1]}, true
-	}
-	return reference{}, false
-}
 
 func (o *Options) providerID(i *provider.Instance) string {
 	_, machine := i.Tags[tagRole]

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/outrigger/outrigger/internal/providerid"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
@@ -142,8 +143,8 @@ func (b *balancers) specOf(service *v1.Service, nodes []*v1.Node) (provider.Load
 	}
 	for _, node := range nodes {
 		if addr, ok := backendAddress(node); ok {
-			ref, _ := parse(b.fleet.options.Name, node.Spec.ProviderID)
-			spec.Backends = append(spec.Backends, provider.LoadBalancerBackend{Name: node.Name, Addr: addr, InstanceID: ref.id})
+			ref, _ := providerid.Parse(b.fleet.options.Name, node.Spec.ProviderID)
+			spec.Backends = append(spec.Backends, provider.LoadBalancerBackend{Name: node.Name, Addr: addr, InstanceID: ref.ID})
 		}
 	}
 	slices.SortFunc(spec.Backends, func(a, b provider.LoadBalancerBackend) int { return strings.Compare(a.Name, b.Name) })

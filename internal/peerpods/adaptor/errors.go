@@ -71,6 +71,7 @@ var stepReasons = map[string]string{
 	stepInspectNetwork: "NetworkFailed",
 	stepTunnel:         "NetworkFailed",
 	stepConnect:        "AgentUnreachable",
+	stepAttachDisks:    "DiskNotAttached",
 }
 
 // Hint returns what the user can do about the error; empty if the error says it.
@@ -99,6 +100,7 @@ func (e *StepError) Hint() string {
 var stepHints = map[string]string{
 	stepInspectNetwork: "look at the pod's network namespace and at -host-interface",
 	stepTunnel:         "look at the pod's network namespace",
+	stepAttachDisks:    "look at the volume's PersistentVolume and at what else has its disk",
 	stepConnect:        "check -forwarder-port, -proxy-timeout and the firewall between node and VM",
 }
 
@@ -106,6 +108,7 @@ var classCodes = map[error]codes.Code{
 	provider.ErrInvalidArgument:  codes.InvalidArgument,
 	provider.ErrNotFound:         codes.NotFound,
 	provider.ErrAlreadyExists:    codes.AlreadyExists,
+	provider.ErrInUse:            codes.FailedPrecondition,
 	provider.ErrCapacity:         codes.ResourceExhausted,
 	provider.ErrQuota:            codes.ResourceExhausted,
 	provider.ErrUnauthenticated:  codes.Unauthenticated,

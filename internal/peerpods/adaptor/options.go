@@ -103,6 +103,8 @@ type Options struct {
 
 	// PodsDir holds one folder for each sandbox. Absolute, without ':'.
 	PodsDir string
+	// DirectVolumes is where CSI drivers write their records; directvolume.Root by default.
+	DirectVolumes string
 	// ForwarderPort is the TCP port of agent-protocol-forwarder. Default 15150.
 	ForwarderPort int
 	// ProxyTimeout is the longest wait for the VM's agent. Default 5 min.

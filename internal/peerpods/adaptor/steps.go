@@ -16,6 +16,7 @@ const (
 	stepCreateInstance = "create-instance"
 	stepTunnel         = "tunnel"
 	stepConnect        = "connect"
+	stepAttachDisks    = "attach-disks"
 	stepReady          = "ready"
 )
 
@@ -46,6 +47,7 @@ func steps() []step {
 		{name: stepCreateInstance, durable: true, prepare: (*Service).prepareInstance, do: (*Service).createInstance, undo: (*Service).deleteInstance},
 		{name: stepTunnel, durable: true, do: (*Service).setupTunnel, undo: (*Service).teardownTunnel},
 		{name: stepConnect, do: (*Service).connect, undo: (*Service).disconnect},
+		{name: stepAttachDisks, do: (*Service).attachDisks},
 		{name: stepReady, do: (*Service).markReady},
 	}
 }

@@ -66,7 +66,7 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("%s took %v", st.Name, st.Took())
 		}
 	}
-	want := []string{"inspect-network", "reserve", "record-intent", "claim", "create-instance", "make-user-data", "provider-call", "tunnel", "connect", marks.RuntimeStart}
+	want := []string{"inspect-network", "reserve", "record-intent", "claim", "create-instance", "make-user-data", "provider-call", "tunnel", "connect", "attach-disks", marks.RuntimeStart}
 	slices.Sort(want)
 	if slices.Sort(names); !slices.Equal(names, want) {
 		t.Errorf("steps %v, want %v", names, want)
@@ -86,7 +86,7 @@ func TestTimeline(t *testing.T) {
 func TestTimelineWithAnOlderRelay(t *testing.T) {
 	s := newStand(t, nil)
 	s.run("s1")
-	if got := s.timeline("s1"); len(got.Steps) != 10 || got.Missing != "the agent relay of this node is older than timelines, or not Outrigger's" {
+	if got := s.timeline("s1"); len(got.Steps) != 11 || got.Missing != "the agent relay of this node is older than timelines, or not Outrigger's" {
 		t.Errorf("%+v", got)
 	}
 }

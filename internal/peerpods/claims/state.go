@@ -226,6 +226,7 @@ var classTable = map[error]classInfo{
 	provider.ErrInvalidArgument:  {"InvalidArgument", "correct the annotation, image or setting that the message names"},
 	provider.ErrNotFound:         {"NotFound", "check that the image, network or instance that the message names exists"},
 	provider.ErrAlreadyExists:    {"AlreadyExists", "an instance of this sandbox exists with another specification; delete the pod"},
+	provider.ErrInUse:            {"DiskInUse", "another instance still has the disk that the message names; it is tried again"},
 	provider.ErrCapacity:         {"NoCapacity", "choose another instance type or zone, or try later"},
 	provider.ErrQuota:            {"QuotaExceeded", "raise the account's quota or remove instances"},
 	provider.ErrUnauthenticated:  {"Unauthenticated", "renew the provider's credentials in Secret peer-pods-secret"},

@@ -6,12 +6,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strconv"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/peerpods/shim/guestspec"
 	"github.com/outrigger/outrigger/internal/peerpods/webhook/guestlimits"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
@@ -65,10 +68,16 @@ func (s *sandbox) createContainer(argument []byte) ([]byte, error) {
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "CreateContainer: %v", err)
 	}
-	gpus := request.GetOCI().GetAnnotations()[gpuAnnotation]
-	if gpus != "" && gpus != "0" {
+	disks, err := directvolume.ReadAttached(filepath.Dir(s.request.SocketPath))
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "CreateContainer: the disks of the sandbox: %v", err)
+	}
+	changed := placeDisks(&request, disks) || limited
+	if gpus := request.GetOCI().GetAnnotations()[gpuAnnotation]; gpus != "" && gpus != "0" {
 		request.OCI.Annotations[cdiAnnotation] = cdiAllGPUs
-	} else if !limited {
+		changed = true
+	}
+	if !changed {
 		return argument, nil
 	}
 	return proto.Marshal(&request)
@@ -87,4 +96,25 @@ func limit(spec *agent.Spec) (bool, error) {
 	}
 	guestspec.Limit(spec, limits)
 	return true, nil
+}
+
+// placeDisks lets the guest mount the disks of a container's volumes, in place of the node's
+// folders, in which nothing is. It reports whether anything changed. Both shims leave the
+// source of such a mount as containerd has it.
+func placeDisks(request *agent.CreateContainerRequest, disks []directvolume.Attached) (changed bool) {
+	for _, m := range request.GetOCI().GetMounts() {
+		i := slices.IndexFunc(disks, func(d directvolume.Attached) bool { return d.Target == filepath.Clean(m.Source) })
+		if i < 0 {
+			continue
+		}
+		d := disks[i]
+		storage := &agent.Storage{Driver: directvolume.GuestDriver, Source: d.Serial, Fstype: d.FsType, Options: d.Options,
+			MountPoint: filepath.Join(directvolume.GuestFolder, d.Serial)}
+		if gid, err := strconv.ParseUint(d.FSGroup, 10, 32); err == nil {
+			storage.FsGroup = &agent.FSGroup{GroupId: uint32(gid), GroupChangePolicy: agent.FSGroupChangePolicy(agent.FSGroupChangePolicy_value[d.FSGroupChangePolicy])}
+		}
+		request.Storages = append(request.Storages, storage)
+		m.Source, m.Type, changed = storage.MountPoint, "bind", true
+	}
+	return changed
 }

@@ -5,7 +5,6 @@ package shim
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,13 +16,10 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
-
-// directVolumes is where CSI drivers describe volumes that they leave to the guest
-// (Kata's direct-assigned volumes).
-const directVolumes = "/run/kata-containers/shared/direct-volumes"
 
 // containerMounts holds the arguments of CreateContainer that come from a
 // container's mounts.
@@ -57,6 +53,10 @@ func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, 
 	source, kind, err := c.classify(m)
 	if err != nil {
 		return err
+	}
+	if kind == sourceDisk { // the relay knows what the guest calls it
+		out.mounts = append(out.mounts, guestMount(m, m.Type, m.Source))
+		return nil
 	}
 	vol := newVolume(m.Source)
 	mount, storages, err := pod.PlaceMount(ctx, id, source)
@@ -95,6 +95,7 @@ const (
 	sourceWatched                    // copied again whenever the kubelet changes it
 	sourceEmptyDir                   // created on the guest's disk
 	sourceMemory                     // created in the guest's memory
+	sourceDisk                       // a disk of the VM
 )
 
 const emptyDir = "kubernetes.io~empty-dir"
@@ -107,8 +108,8 @@ var copiedPlugins = []string{"kubernetes.io~configmap", "kubernetes.io~secret", 
 // cannot.
 func (c *Config) classify(m oci.Mount) (podclient.Mount, sourceKind, error) {
 	out := podclient.Mount{Type: podclient.MountBind, Source: m.Source, Destination: m.Destination}
-	if isDirectVolume(directVolumes, m.Source) {
-		return out, 0, fmt.Errorf("%s is a volume that its CSI driver leaves to the guest, and nothing attaches its disk to the pod's VM", m.Source)
+	if disk, err := isDisk(directvolume.Root, m.Source); disk || err != nil {
+		return out, sourceDisk, err
 	}
 	volume, err := volumeOfSubPath(m.Source)
 	if err != nil {
@@ -202,10 +203,16 @@ func pathWithin(volume, source string) (within string, err error) {
 	return within, err
 }
 
-func isDirectVolume(folder, source string) bool {
-	name := base64.URLEncoding.EncodeToString([]byte(source))
-	_, err := os.Stat(filepath.Join(folder, name, "mountInfo.json"))
-	return err == nil
+// isDisk reports whether a volume's disk is one that our CSI driver leaves to the guest.
+func isDisk(records, source string) (bool, error) {
+	info, err := directvolume.Read(records, filepath.Clean(source))
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENAMETOOLONG):
+		return false, nil
+	case err == nil && info.Disk() == "":
+		return false, fmt.Errorf("%s is a volume that a CSI driver leaves to the guest, and not the driver %s: nothing attaches its disk to the pod's VM", source, directvolume.Driver)
+	}
+	return true, err
 }
 
 // checkCopyable returns an error for sources that are useless as a copy: devices and

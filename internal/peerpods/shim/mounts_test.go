@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -87,14 +88,20 @@ func TestClassify(t *testing.T) {
 func TestDirectVolume(t *testing.T) {
 	folder, volume := t.TempDir(), "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount"
 	described := filepath.Join(folder, "L3Zhci9saWIva3ViZWxldC9wb2RzL3Uvdm9sdW1lcy9rdWJlcm5ldGVzLmlvfmNzaS92L21vdW50")
-	if isDirectVolume(folder, volume) {
-		t.Error("one that nobody has described")
+	if disk, err := isDisk(folder, volume); disk || err != nil {
+		t.Errorf("one that nobody has described: %v, %v", disk, err)
 	}
 	if err := errors.Join(os.Mkdir(described, 0o755), os.WriteFile(filepath.Join(described, "mountInfo.json"), []byte("{}"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if !isDirectVolume(folder, volume) {
-		t.Error("one that is described is not found")
+	if _, err := isDisk(folder, volume); err == nil || !strings.Contains(err.Error(), "not the driver csi.outrigger.dev") {
+		t.Errorf("another driver's: %v", err)
+	}
+	if err := directvolume.Write(folder, volume, &directvolume.Info{Metadata: map[string]string{directvolume.MetadataDisk: "d1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if disk, err := isDisk(folder, volume); !disk || err != nil {
+		t.Errorf("one of our driver: %v, %v", disk, err)
 	}
 }
 

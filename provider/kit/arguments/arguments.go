@@ -15,8 +15,8 @@ import (
 )
 
 // Checked returns p behind the checks of this package: an empty or malformed key, an
-// empty id to delete, a list that matches everything, a negative size. Their error is
-// [provider.ErrInvalidArgument]. Ask it for capabilities with [provider.As].
+// empty id to delete, a list that matches everything, a negative size, a disk without a
+// size. Their error is [provider.ErrInvalidArgument]. Ask it for capabilities with [provider.As].
 //
 // Hosts open providers so (package plugin), and package conformance checks them so.
 func Checked(p provider.Provider) provider.Provider {
@@ -39,7 +39,7 @@ func check(call intercept.Call) error {
 		if call.InstanceID == "" { // to some clouds no id means every id
 			return errors.New("the instance id is empty")
 		}
-	case "ListInstances", "ListLoadBalancers":
+	case "ListInstances", "ListLoadBalancers", "ListDisks", "ListSnapshots":
 		if len(call.Match) == 0 { // it would match what is not ours
 			return errors.New("no tags to match")
 		}
@@ -47,6 +47,8 @@ func check(call intercept.Call) error {
 		if call.TailBytes < 0 {
 			return fmt.Errorf("%d bytes of the console", call.TailBytes)
 		}
+	default:
+		return checkDisk(call)
 	}
 	return nil
 }

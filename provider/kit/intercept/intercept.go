@@ -16,14 +16,20 @@ import (
 type Call struct {
 	// Method is the method's name, such as CreateInstance.
 	Method string
-	// Key is the idempotency key of CreateInstance and of methods of load balancers.
+	// Key is the idempotency key of CreateInstance, CreateDisk, CreateSnapshot and of
+	// methods of load balancers.
 	Key string
 	// InstanceID is the id of the instance that the call is about, and Match the
 	// tags that a list asks for.
 	InstanceID string
 	Match      map[string]string
-	// Spec is that of CreateInstance; nil in other calls.
+	// DiskID and SnapshotID are the ids of the disk and the snapshot.
+	DiskID, SnapshotID string
+	// Spec is that of CreateInstance and Disk that of CreateDisk; nil in other calls.
 	Spec *provider.InstanceTypeSpec
+	Disk *provider.DiskSpec
+	// Bytes is the size that ResizeDisk is asked for.
+	Bytes int64
 	// TailBytes is how much of a console is read.
 	TailBytes int64
 }

@@ -52,7 +52,8 @@ func TestEveryMethodIsIntercepted(t *testing.T) {
 	})
 	for _, capability := range []any{
 		(*provider.Provider)(nil), (*provider.Lister)(nil), (*provider.Getter)(nil), (*provider.ConsoleReader)(nil), (*provider.PowerController)(nil),
-		(*provider.InstanceTypeLister)(nil), (*provider.NodeAddresser)(nil), (*provider.LoadBalancerController)(nil), (*provider.ImageImporter)(nil),
+		(*provider.InstanceTypeLister)(nil), (*provider.NodeAddresser)(nil), (*provider.LoadBalancerController)(nil), (*provider.DiskController)(nil),
+		(*provider.DiskSnapshotter)(nil), (*provider.ImageImporter)(nil),
 		(*provider.ContextVerifier)(nil), (*provider.ContextCloser)(nil),
 	} {
 		kind := reflect.TypeOf(capability).Elem()

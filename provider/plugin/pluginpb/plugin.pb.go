@@ -2273,6 +2273,1450 @@ func (*DeleteLoadBalancerResponse) Descriptor() ([]byte, []int) {
 	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{38}
 }
 
+type DiskSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The least size, and unless it is 0 the largest.
+	Bytes      int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	LimitBytes int64 `protobuf:"varint,3,opt,name=limit_bytes,json=limitBytes,proto3" json:"limit_bytes,omitempty"`
+	// The cloud's names; empty is the provider's default.
+	Type string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	Zone string `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`
+	// What the disk is a copy of. At most one is set.
+	FromSnapshot  string            `protobuf:"bytes,6,opt,name=from_snapshot,json=fromSnapshot,proto3" json:"from_snapshot,omitempty"`
+	FromDisk      string            `protobuf:"bytes,7,opt,name=from_disk,json=fromDisk,proto3" json:"from_disk,omitempty"`
+	Tags          map[string]string `protobuf:"bytes,8,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskSpec) Reset() {
+	*x = DiskSpec{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskSpec) ProtoMessage() {}
+
+func (x *DiskSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskSpec.ProtoReflect.Descriptor instead.
+func (*DiskSpec) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *DiskSpec) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DiskSpec) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *DiskSpec) GetLimitBytes() int64 {
+	if x != nil {
+		return x.LimitBytes
+	}
+	return 0
+}
+
+func (x *DiskSpec) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *DiskSpec) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *DiskSpec) GetFromSnapshot() string {
+	if x != nil {
+		return x.FromSnapshot
+	}
+	return ""
+}
+
+func (x *DiskSpec) GetFromDisk() string {
+	if x != nil {
+		return x.FromDisk
+	}
+	return ""
+}
+
+func (x *DiskSpec) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+type Disk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Empty for a disk that CreateDisk did not make.
+	Key          string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Bytes        int64  `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Type         string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	Zone         string `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`
+	FromSnapshot string `protobuf:"bytes,6,opt,name=from_snapshot,json=fromSnapshot,proto3" json:"from_snapshot,omitempty"`
+	FromDisk     string `protobuf:"bytes,7,opt,name=from_disk,json=fromDisk,proto3" json:"from_disk,omitempty"`
+	// The instance that has it; empty when none has.
+	InstanceId string            `protobuf:"bytes,8,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	Tags       map[string]string `protobuf:"bytes,9,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Nanoseconds since 1970-01-01 UTC; 0 when unknown.
+	CreatedUnixNano int64 `protobuf:"varint,10,opt,name=created_unix_nano,json=createdUnixNano,proto3" json:"created_unix_nano,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Disk) Reset() {
+	*x = Disk{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Disk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Disk) ProtoMessage() {}
+
+func (x *Disk) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Disk.ProtoReflect.Descriptor instead.
+func (*Disk) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *Disk) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Disk) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Disk) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Disk) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Disk) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *Disk) GetFromSnapshot() string {
+	if x != nil {
+		return x.FromSnapshot
+	}
+	return ""
+}
+
+func (x *Disk) GetFromDisk() string {
+	if x != nil {
+		return x.FromDisk
+	}
+	return ""
+}
+
+func (x *Disk) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *Disk) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *Disk) GetCreatedUnixNano() int64 {
+	if x != nil {
+		return x.CreatedUnixNano
+	}
+	return 0
+}
+
+type CreateDiskRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	// The idempotency key.
+	Key           string    `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Spec          *DiskSpec `protobuf:"bytes,3,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateDiskRequest) Reset() {
+	*x = CreateDiskRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateDiskRequest) ProtoMessage() {}
+
+func (x *CreateDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateDiskRequest.ProtoReflect.Descriptor instead.
+func (*CreateDiskRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *CreateDiskRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *CreateDiskRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *CreateDiskRequest) GetSpec() *DiskSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+type CreateDiskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Disk          *Disk                  `protobuf:"bytes,1,opt,name=disk,proto3" json:"disk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateDiskResponse) Reset() {
+	*x = CreateDiskResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateDiskResponse) ProtoMessage() {}
+
+func (x *CreateDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateDiskResponse.ProtoReflect.Descriptor instead.
+func (*CreateDiskResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *CreateDiskResponse) GetDisk() *Disk {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+type GetDiskRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	DiskId        string                 `protobuf:"bytes,2,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDiskRequest) Reset() {
+	*x = GetDiskRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDiskRequest) ProtoMessage() {}
+
+func (x *GetDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDiskRequest.ProtoReflect.Descriptor instead.
+func (*GetDiskRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *GetDiskRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *GetDiskRequest) GetDiskId() string {
+	if x != nil {
+		return x.DiskId
+	}
+	return ""
+}
+
+type GetDiskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Disk          *Disk                  `protobuf:"bytes,1,opt,name=disk,proto3" json:"disk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDiskResponse) Reset() {
+	*x = GetDiskResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDiskResponse) ProtoMessage() {}
+
+func (x *GetDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDiskResponse.ProtoReflect.Descriptor instead.
+func (*GetDiskResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *GetDiskResponse) GetDisk() *Disk {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+type ListDisksRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Match         map[string]string      `protobuf:"bytes,2,rep,name=match,proto3" json:"match,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDisksRequest) Reset() {
+	*x = ListDisksRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDisksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDisksRequest) ProtoMessage() {}
+
+func (x *ListDisksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDisksRequest.ProtoReflect.Descriptor instead.
+func (*ListDisksRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ListDisksRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *ListDisksRequest) GetMatch() map[string]string {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
+type ListDisksResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Disks         []*Disk                `protobuf:"bytes,1,rep,name=disks,proto3" json:"disks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDisksResponse) Reset() {
+	*x = ListDisksResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDisksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDisksResponse) ProtoMessage() {}
+
+func (x *ListDisksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDisksResponse.ProtoReflect.Descriptor instead.
+func (*ListDisksResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ListDisksResponse) GetDisks() []*Disk {
+	if x != nil {
+		return x.Disks
+	}
+	return nil
+}
+
+type DeleteDiskRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	DiskId        string                 `protobuf:"bytes,2,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteDiskRequest) Reset() {
+	*x = DeleteDiskRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteDiskRequest) ProtoMessage() {}
+
+func (x *DeleteDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteDiskRequest.ProtoReflect.Descriptor instead.
+func (*DeleteDiskRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *DeleteDiskRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *DeleteDiskRequest) GetDiskId() string {
+	if x != nil {
+		return x.DiskId
+	}
+	return ""
+}
+
+type DeleteDiskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteDiskResponse) Reset() {
+	*x = DeleteDiskResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteDiskResponse) ProtoMessage() {}
+
+func (x *DeleteDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteDiskResponse.ProtoReflect.Descriptor instead.
+func (*DeleteDiskResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{48}
+}
+
+type AttachDiskRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	DiskId        string                 `protobuf:"bytes,2,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
+	InstanceId    string                 `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachDiskRequest) Reset() {
+	*x = AttachDiskRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachDiskRequest) ProtoMessage() {}
+
+func (x *AttachDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachDiskRequest.ProtoReflect.Descriptor instead.
+func (*AttachDiskRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *AttachDiskRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *AttachDiskRequest) GetDiskId() string {
+	if x != nil {
+		return x.DiskId
+	}
+	return ""
+}
+
+func (x *AttachDiskRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+type AttachDiskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attachment    *Attachment            `protobuf:"bytes,1,opt,name=attachment,proto3" json:"attachment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachDiskResponse) Reset() {
+	*x = AttachDiskResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachDiskResponse) ProtoMessage() {}
+
+func (x *AttachDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachDiskResponse.ProtoReflect.Descriptor instead.
+func (*AttachDiskResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *AttachDiskResponse) GetAttachment() *Attachment {
+	if x != nil {
+		return x.Attachment
+	}
+	return nil
+}
+
+type Attachment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The serial number that the guest reads of the disk.
+	Serial        string `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attachment) Reset() {
+	*x = Attachment{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attachment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attachment) ProtoMessage() {}
+
+func (x *Attachment) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
+func (*Attachment) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Attachment) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+type DetachDiskRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	DiskId        string                 `protobuf:"bytes,2,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
+	InstanceId    string                 `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetachDiskRequest) Reset() {
+	*x = DetachDiskRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetachDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetachDiskRequest) ProtoMessage() {}
+
+func (x *DetachDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetachDiskRequest.ProtoReflect.Descriptor instead.
+func (*DetachDiskRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *DetachDiskRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *DetachDiskRequest) GetDiskId() string {
+	if x != nil {
+		return x.DiskId
+	}
+	return ""
+}
+
+func (x *DetachDiskRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+type DetachDiskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetachDiskResponse) Reset() {
+	*x = DetachDiskResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetachDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetachDiskResponse) ProtoMessage() {}
+
+func (x *DetachDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetachDiskResponse.ProtoReflect.Descriptor instead.
+func (*DetachDiskResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{53}
+}
+
+type ResizeDiskRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	DiskId        string                 `protobuf:"bytes,2,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
+	Bytes         int64                  `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeDiskRequest) Reset() {
+	*x = ResizeDiskRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeDiskRequest) ProtoMessage() {}
+
+func (x *ResizeDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeDiskRequest.ProtoReflect.Descriptor instead.
+func (*ResizeDiskRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ResizeDiskRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *ResizeDiskRequest) GetDiskId() string {
+	if x != nil {
+		return x.DiskId
+	}
+	return ""
+}
+
+func (x *ResizeDiskRequest) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type ResizeDiskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Disk          *Disk                  `protobuf:"bytes,1,opt,name=disk,proto3" json:"disk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeDiskResponse) Reset() {
+	*x = ResizeDiskResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeDiskResponse) ProtoMessage() {}
+
+func (x *ResizeDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeDiskResponse.ProtoReflect.Descriptor instead.
+func (*ResizeDiskResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ResizeDiskResponse) GetDisk() *Disk {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+type Snapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Key   string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// The disk that it is of, also when that does not exist any more.
+	DiskId string `protobuf:"bytes,3,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
+	Bytes  int64  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Whether a disk can be made from it.
+	Ready bool              `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`
+	Tags  map[string]string `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Nanoseconds since 1970-01-01 UTC; 0 when unknown.
+	CreatedUnixNano int64 `protobuf:"varint,7,opt,name=created_unix_nano,json=createdUnixNano,proto3" json:"created_unix_nano,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Snapshot) Reset() {
+	*x = Snapshot{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Snapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Snapshot) ProtoMessage() {}
+
+func (x *Snapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
+func (*Snapshot) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *Snapshot) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Snapshot) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Snapshot) GetDiskId() string {
+	if x != nil {
+		return x.DiskId
+	}
+	return ""
+}
+
+func (x *Snapshot) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Snapshot) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *Snapshot) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *Snapshot) GetCreatedUnixNano() int64 {
+	if x != nil {
+		return x.CreatedUnixNano
+	}
+	return 0
+}
+
+type CreateSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	// The idempotency key.
+	Key           string            `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	DiskId        string            `protobuf:"bytes,3,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
+	Tags          map[string]string `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSnapshotRequest) Reset() {
+	*x = CreateSnapshotRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSnapshotRequest) ProtoMessage() {}
+
+func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *CreateSnapshotRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *CreateSnapshotRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *CreateSnapshotRequest) GetDiskId() string {
+	if x != nil {
+		return x.DiskId
+	}
+	return ""
+}
+
+func (x *CreateSnapshotRequest) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+type CreateSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot      *Snapshot              `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSnapshotResponse) Reset() {
+	*x = CreateSnapshotResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSnapshotResponse) ProtoMessage() {}
+
+func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*CreateSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *CreateSnapshotResponse) GetSnapshot() *Snapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+type GetSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	SnapshotId    string                 `protobuf:"bytes,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSnapshotRequest) Reset() {
+	*x = GetSnapshotRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSnapshotRequest) ProtoMessage() {}
+
+func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*GetSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *GetSnapshotRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *GetSnapshotRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+type GetSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot      *Snapshot              `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSnapshotResponse) Reset() {
+	*x = GetSnapshotResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSnapshotResponse) ProtoMessage() {}
+
+func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*GetSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *GetSnapshotResponse) GetSnapshot() *Snapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+type ListSnapshotsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Match         map[string]string      `protobuf:"bytes,2,rep,name=match,proto3" json:"match,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSnapshotsRequest) Reset() {
+	*x = ListSnapshotsRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSnapshotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSnapshotsRequest) ProtoMessage() {}
+
+func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
+func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *ListSnapshotsRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *ListSnapshotsRequest) GetMatch() map[string]string {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
+type ListSnapshotsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshots     []*Snapshot            `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSnapshotsResponse) Reset() {
+	*x = ListSnapshotsResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSnapshotsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSnapshotsResponse) ProtoMessage() {}
+
+func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
+func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+type DeleteSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	SnapshotId    string                 `protobuf:"bytes,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSnapshotRequest) Reset() {
+	*x = DeleteSnapshotRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSnapshotRequest) ProtoMessage() {}
+
+func (x *DeleteSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*DeleteSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *DeleteSnapshotRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *DeleteSnapshotRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+type DeleteSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSnapshotResponse) Reset() {
+	*x = DeleteSnapshotResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSnapshotResponse) ProtoMessage() {}
+
+func (x *DeleteSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*DeleteSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{64}
+}
+
 var File_provider_plugin_pluginpb_plugin_proto protoreflect.FileDescriptor
 
 const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
@@ -2462,7 +3906,125 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\x19DeleteLoadBalancerRequest\x12$\n" +
 	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\"\x1c\n" +
-	"\x1aDeleteLoadBalancerResponse2\xf3\r\n" +
+	"\x1aDeleteLoadBalancerResponse\"\xb7\x02\n" +
+	"\bDiskSpec\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1f\n" +
+	"\vlimit_bytes\x18\x03 \x01(\x03R\n" +
+	"limitBytes\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x12\n" +
+	"\x04zone\x18\x05 \x01(\tR\x04zone\x12#\n" +
+	"\rfrom_snapshot\x18\x06 \x01(\tR\ffromSnapshot\x12\x1b\n" +
+	"\tfrom_disk\x18\a \x01(\tR\bfromDisk\x12=\n" +
+	"\x04tags\x18\b \x03(\v2).outrigger.provider.v1.DiskSpec.TagsEntryR\x04tags\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe9\x02\n" +
+	"\x04Disk\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x12\n" +
+	"\x04zone\x18\x05 \x01(\tR\x04zone\x12#\n" +
+	"\rfrom_snapshot\x18\x06 \x01(\tR\ffromSnapshot\x12\x1b\n" +
+	"\tfrom_disk\x18\a \x01(\tR\bfromDisk\x12\x1f\n" +
+	"\vinstance_id\x18\b \x01(\tR\n" +
+	"instanceId\x129\n" +
+	"\x04tags\x18\t \x03(\v2%.outrigger.provider.v1.Disk.TagsEntryR\x04tags\x12*\n" +
+	"\x11created_unix_nano\x18\n" +
+	" \x01(\x03R\x0fcreatedUnixNano\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x80\x01\n" +
+	"\x11CreateDiskRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x123\n" +
+	"\x04spec\x18\x03 \x01(\v2\x1f.outrigger.provider.v1.DiskSpecR\x04spec\"E\n" +
+	"\x12CreateDiskResponse\x12/\n" +
+	"\x04disk\x18\x01 \x01(\v2\x1b.outrigger.provider.v1.DiskR\x04disk\"O\n" +
+	"\x0eGetDiskRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x17\n" +
+	"\adisk_id\x18\x02 \x01(\tR\x06diskId\"B\n" +
+	"\x0fGetDiskResponse\x12/\n" +
+	"\x04disk\x18\x01 \x01(\v2\x1b.outrigger.provider.v1.DiskR\x04disk\"\xbc\x01\n" +
+	"\x10ListDisksRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12H\n" +
+	"\x05match\x18\x02 \x03(\v22.outrigger.provider.v1.ListDisksRequest.MatchEntryR\x05match\x1a8\n" +
+	"\n" +
+	"MatchEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
+	"\x11ListDisksResponse\x121\n" +
+	"\x05disks\x18\x01 \x03(\v2\x1b.outrigger.provider.v1.DiskR\x05disks\"R\n" +
+	"\x11DeleteDiskRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x17\n" +
+	"\adisk_id\x18\x02 \x01(\tR\x06diskId\"\x14\n" +
+	"\x12DeleteDiskResponse\"s\n" +
+	"\x11AttachDiskRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x17\n" +
+	"\adisk_id\x18\x02 \x01(\tR\x06diskId\x12\x1f\n" +
+	"\vinstance_id\x18\x03 \x01(\tR\n" +
+	"instanceId\"W\n" +
+	"\x12AttachDiskResponse\x12A\n" +
+	"\n" +
+	"attachment\x18\x01 \x01(\v2!.outrigger.provider.v1.AttachmentR\n" +
+	"attachment\"$\n" +
+	"\n" +
+	"Attachment\x12\x16\n" +
+	"\x06serial\x18\x01 \x01(\tR\x06serial\"s\n" +
+	"\x11DetachDiskRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x17\n" +
+	"\adisk_id\x18\x02 \x01(\tR\x06diskId\x12\x1f\n" +
+	"\vinstance_id\x18\x03 \x01(\tR\n" +
+	"instanceId\"\x14\n" +
+	"\x12DetachDiskResponse\"h\n" +
+	"\x11ResizeDiskRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x17\n" +
+	"\adisk_id\x18\x02 \x01(\tR\x06diskId\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\"E\n" +
+	"\x12ResizeDiskResponse\x12/\n" +
+	"\x04disk\x18\x01 \x01(\v2\x1b.outrigger.provider.v1.DiskR\x04disk\"\x95\x02\n" +
+	"\bSnapshot\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x17\n" +
+	"\adisk_id\x18\x03 \x01(\tR\x06diskId\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x14\n" +
+	"\x05ready\x18\x05 \x01(\bR\x05ready\x12=\n" +
+	"\x04tags\x18\x06 \x03(\v2).outrigger.provider.v1.Snapshot.TagsEntryR\x04tags\x12*\n" +
+	"\x11created_unix_nano\x18\a \x01(\x03R\x0fcreatedUnixNano\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\x01\n" +
+	"\x15CreateSnapshotRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x17\n" +
+	"\adisk_id\x18\x03 \x01(\tR\x06diskId\x12J\n" +
+	"\x04tags\x18\x04 \x03(\v26.outrigger.provider.v1.CreateSnapshotRequest.TagsEntryR\x04tags\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"U\n" +
+	"\x16CreateSnapshotResponse\x12;\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x1f.outrigger.provider.v1.SnapshotR\bsnapshot\"[\n" +
+	"\x12GetSnapshotRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x1f\n" +
+	"\vsnapshot_id\x18\x02 \x01(\tR\n" +
+	"snapshotId\"R\n" +
+	"\x13GetSnapshotResponse\x12;\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x1f.outrigger.provider.v1.SnapshotR\bsnapshot\"\xc4\x01\n" +
+	"\x14ListSnapshotsRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12L\n" +
+	"\x05match\x18\x02 \x03(\v26.outrigger.provider.v1.ListSnapshotsRequest.MatchEntryR\x05match\x1a8\n" +
+	"\n" +
+	"MatchEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"V\n" +
+	"\x15ListSnapshotsResponse\x12=\n" +
+	"\tsnapshots\x18\x01 \x03(\v2\x1f.outrigger.provider.v1.SnapshotR\tsnapshots\"^\n" +
+	"\x15DeleteSnapshotRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x1f\n" +
+	"\vsnapshot_id\x18\x02 \x01(\tR\n" +
+	"snapshotId\"\x18\n" +
+	"\x16DeleteSnapshotResponse2\xcc\x16\n" +
 	"\bProvider\x12X\n" +
 	"\aGetInfo\x12%.outrigger.provider.v1.GetInfoRequest\x1a&.outrigger.provider.v1.GetInfoResponse\x12^\n" +
 	"\tConfigure\x12'.outrigger.provider.v1.ConfigureRequest\x1a(.outrigger.provider.v1.ConfigureResponse\x12m\n" +
@@ -2480,7 +4042,23 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\x12EnsureLoadBalancer\x120.outrigger.provider.v1.EnsureLoadBalancerRequest\x1a1.outrigger.provider.v1.EnsureLoadBalancerResponse\x12p\n" +
 	"\x0fGetLoadBalancer\x12-.outrigger.provider.v1.GetLoadBalancerRequest\x1a..outrigger.provider.v1.GetLoadBalancerResponse\x12v\n" +
 	"\x11ListLoadBalancers\x12/.outrigger.provider.v1.ListLoadBalancersRequest\x1a0.outrigger.provider.v1.ListLoadBalancersResponse\x12y\n" +
-	"\x12DeleteLoadBalancer\x120.outrigger.provider.v1.DeleteLoadBalancerRequest\x1a1.outrigger.provider.v1.DeleteLoadBalancerResponseB9Z7github.com/outrigger/outrigger/provider/plugin/pluginpbb\x06proto3"
+	"\x12DeleteLoadBalancer\x120.outrigger.provider.v1.DeleteLoadBalancerRequest\x1a1.outrigger.provider.v1.DeleteLoadBalancerResponse\x12a\n" +
+	"\n" +
+	"CreateDisk\x12(.outrigger.provider.v1.CreateDiskRequest\x1a).outrigger.provider.v1.CreateDiskResponse\x12X\n" +
+	"\aGetDisk\x12%.outrigger.provider.v1.GetDiskRequest\x1a&.outrigger.provider.v1.GetDiskResponse\x12^\n" +
+	"\tListDisks\x12'.outrigger.provider.v1.ListDisksRequest\x1a(.outrigger.provider.v1.ListDisksResponse\x12a\n" +
+	"\n" +
+	"DeleteDisk\x12(.outrigger.provider.v1.DeleteDiskRequest\x1a).outrigger.provider.v1.DeleteDiskResponse\x12a\n" +
+	"\n" +
+	"AttachDisk\x12(.outrigger.provider.v1.AttachDiskRequest\x1a).outrigger.provider.v1.AttachDiskResponse\x12a\n" +
+	"\n" +
+	"DetachDisk\x12(.outrigger.provider.v1.DetachDiskRequest\x1a).outrigger.provider.v1.DetachDiskResponse\x12a\n" +
+	"\n" +
+	"ResizeDisk\x12(.outrigger.provider.v1.ResizeDiskRequest\x1a).outrigger.provider.v1.ResizeDiskResponse\x12m\n" +
+	"\x0eCreateSnapshot\x12,.outrigger.provider.v1.CreateSnapshotRequest\x1a-.outrigger.provider.v1.CreateSnapshotResponse\x12d\n" +
+	"\vGetSnapshot\x12).outrigger.provider.v1.GetSnapshotRequest\x1a*.outrigger.provider.v1.GetSnapshotResponse\x12j\n" +
+	"\rListSnapshots\x12+.outrigger.provider.v1.ListSnapshotsRequest\x1a,.outrigger.provider.v1.ListSnapshotsResponse\x12m\n" +
+	"\x0eDeleteSnapshot\x12,.outrigger.provider.v1.DeleteSnapshotRequest\x1a-.outrigger.provider.v1.DeleteSnapshotResponseB9Z7github.com/outrigger/outrigger/provider/plugin/pluginpbb\x06proto3"
 
 var (
 	file_provider_plugin_pluginpb_plugin_proto_rawDescOnce sync.Once
@@ -2494,7 +4072,7 @@ func file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP() []byte {
 	return file_provider_plugin_pluginpb_plugin_proto_rawDescData
 }
 
-var file_provider_plugin_pluginpb_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_provider_plugin_pluginpb_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_provider_plugin_pluginpb_plugin_proto_goTypes = []any{
 	(*GetInfoRequest)(nil),             // 0: outrigger.provider.v1.GetInfoRequest
 	(*GetInfoResponse)(nil),            // 1: outrigger.provider.v1.GetInfoResponse
@@ -2535,76 +4113,145 @@ var file_provider_plugin_pluginpb_plugin_proto_goTypes = []any{
 	(*ListLoadBalancersResponse)(nil),  // 36: outrigger.provider.v1.ListLoadBalancersResponse
 	(*DeleteLoadBalancerRequest)(nil),  // 37: outrigger.provider.v1.DeleteLoadBalancerRequest
 	(*DeleteLoadBalancerResponse)(nil), // 38: outrigger.provider.v1.DeleteLoadBalancerResponse
-	nil,                                // 39: outrigger.provider.v1.ConfigureRequest.ValuesEntry
-	nil,                                // 40: outrigger.provider.v1.Instance.TagsEntry
-	nil,                                // 41: outrigger.provider.v1.InstanceTypeSpec.TagsEntry
-	nil,                                // 42: outrigger.provider.v1.ListInstancesRequest.MatchEntry
-	nil,                                // 43: outrigger.provider.v1.LoadBalancer.TagsEntry
-	nil,                                // 44: outrigger.provider.v1.EnsureLoadBalancerRequest.TagsEntry
-	nil,                                // 45: outrigger.provider.v1.EnsureLoadBalancerRequest.AnnotationsEntry
-	nil,                                // 46: outrigger.provider.v1.ListLoadBalancersRequest.MatchEntry
+	(*DiskSpec)(nil),                   // 39: outrigger.provider.v1.DiskSpec
+	(*Disk)(nil),                       // 40: outrigger.provider.v1.Disk
+	(*CreateDiskRequest)(nil),          // 41: outrigger.provider.v1.CreateDiskRequest
+	(*CreateDiskResponse)(nil),         // 42: outrigger.provider.v1.CreateDiskResponse
+	(*GetDiskRequest)(nil),             // 43: outrigger.provider.v1.GetDiskRequest
+	(*GetDiskResponse)(nil),            // 44: outrigger.provider.v1.GetDiskResponse
+	(*ListDisksRequest)(nil),           // 45: outrigger.provider.v1.ListDisksRequest
+	(*ListDisksResponse)(nil),          // 46: outrigger.provider.v1.ListDisksResponse
+	(*DeleteDiskRequest)(nil),          // 47: outrigger.provider.v1.DeleteDiskRequest
+	(*DeleteDiskResponse)(nil),         // 48: outrigger.provider.v1.DeleteDiskResponse
+	(*AttachDiskRequest)(nil),          // 49: outrigger.provider.v1.AttachDiskRequest
+	(*AttachDiskResponse)(nil),         // 50: outrigger.provider.v1.AttachDiskResponse
+	(*Attachment)(nil),                 // 51: outrigger.provider.v1.Attachment
+	(*DetachDiskRequest)(nil),          // 52: outrigger.provider.v1.DetachDiskRequest
+	(*DetachDiskResponse)(nil),         // 53: outrigger.provider.v1.DetachDiskResponse
+	(*ResizeDiskRequest)(nil),          // 54: outrigger.provider.v1.ResizeDiskRequest
+	(*ResizeDiskResponse)(nil),         // 55: outrigger.provider.v1.ResizeDiskResponse
+	(*Snapshot)(nil),                   // 56: outrigger.provider.v1.Snapshot
+	(*CreateSnapshotRequest)(nil),      // 57: outrigger.provider.v1.CreateSnapshotRequest
+	(*CreateSnapshotResponse)(nil),     // 58: outrigger.provider.v1.CreateSnapshotResponse
+	(*GetSnapshotRequest)(nil),         // 59: outrigger.provider.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),        // 60: outrigger.provider.v1.GetSnapshotResponse
+	(*ListSnapshotsRequest)(nil),       // 61: outrigger.provider.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),      // 62: outrigger.provider.v1.ListSnapshotsResponse
+	(*DeleteSnapshotRequest)(nil),      // 63: outrigger.provider.v1.DeleteSnapshotRequest
+	(*DeleteSnapshotResponse)(nil),     // 64: outrigger.provider.v1.DeleteSnapshotResponse
+	nil,                                // 65: outrigger.provider.v1.ConfigureRequest.ValuesEntry
+	nil,                                // 66: outrigger.provider.v1.Instance.TagsEntry
+	nil,                                // 67: outrigger.provider.v1.InstanceTypeSpec.TagsEntry
+	nil,                                // 68: outrigger.provider.v1.ListInstancesRequest.MatchEntry
+	nil,                                // 69: outrigger.provider.v1.LoadBalancer.TagsEntry
+	nil,                                // 70: outrigger.provider.v1.EnsureLoadBalancerRequest.TagsEntry
+	nil,                                // 71: outrigger.provider.v1.EnsureLoadBalancerRequest.AnnotationsEntry
+	nil,                                // 72: outrigger.provider.v1.ListLoadBalancersRequest.MatchEntry
+	nil,                                // 73: outrigger.provider.v1.DiskSpec.TagsEntry
+	nil,                                // 74: outrigger.provider.v1.Disk.TagsEntry
+	nil,                                // 75: outrigger.provider.v1.ListDisksRequest.MatchEntry
+	nil,                                // 76: outrigger.provider.v1.Snapshot.TagsEntry
+	nil,                                // 77: outrigger.provider.v1.CreateSnapshotRequest.TagsEntry
+	nil,                                // 78: outrigger.provider.v1.ListSnapshotsRequest.MatchEntry
 }
 var file_provider_plugin_pluginpb_plugin_proto_depIdxs = []int32{
 	2,  // 0: outrigger.provider.v1.GetInfoResponse.schema:type_name -> outrigger.provider.v1.Field
-	39, // 1: outrigger.provider.v1.ConfigureRequest.values:type_name -> outrigger.provider.v1.ConfigureRequest.ValuesEntry
-	40, // 2: outrigger.provider.v1.Instance.tags:type_name -> outrigger.provider.v1.Instance.TagsEntry
-	41, // 3: outrigger.provider.v1.InstanceTypeSpec.tags:type_name -> outrigger.provider.v1.InstanceTypeSpec.TagsEntry
+	65, // 1: outrigger.provider.v1.ConfigureRequest.values:type_name -> outrigger.provider.v1.ConfigureRequest.ValuesEntry
+	66, // 2: outrigger.provider.v1.Instance.tags:type_name -> outrigger.provider.v1.Instance.TagsEntry
+	67, // 3: outrigger.provider.v1.InstanceTypeSpec.tags:type_name -> outrigger.provider.v1.InstanceTypeSpec.TagsEntry
 	6,  // 4: outrigger.provider.v1.CreateInstanceRequest.spec:type_name -> outrigger.provider.v1.InstanceTypeSpec
 	5,  // 5: outrigger.provider.v1.CreateInstanceResponse.instance:type_name -> outrigger.provider.v1.Instance
-	42, // 6: outrigger.provider.v1.ListInstancesRequest.match:type_name -> outrigger.provider.v1.ListInstancesRequest.MatchEntry
+	68, // 6: outrigger.provider.v1.ListInstancesRequest.match:type_name -> outrigger.provider.v1.ListInstancesRequest.MatchEntry
 	5,  // 7: outrigger.provider.v1.ListInstancesResponse.instances:type_name -> outrigger.provider.v1.Instance
 	5,  // 8: outrigger.provider.v1.GetInstanceResponse.instance:type_name -> outrigger.provider.v1.Instance
 	25, // 9: outrigger.provider.v1.InstanceTypesResponse.types:type_name -> outrigger.provider.v1.InstanceType
-	43, // 10: outrigger.provider.v1.LoadBalancer.tags:type_name -> outrigger.provider.v1.LoadBalancer.TagsEntry
+	69, // 10: outrigger.provider.v1.LoadBalancer.tags:type_name -> outrigger.provider.v1.LoadBalancer.TagsEntry
 	28, // 11: outrigger.provider.v1.LoadBalancer.ports:type_name -> outrigger.provider.v1.LoadBalancerPort
 	29, // 12: outrigger.provider.v1.LoadBalancer.backends:type_name -> outrigger.provider.v1.LoadBalancerBackend
 	28, // 13: outrigger.provider.v1.EnsureLoadBalancerRequest.ports:type_name -> outrigger.provider.v1.LoadBalancerPort
 	29, // 14: outrigger.provider.v1.EnsureLoadBalancerRequest.backends:type_name -> outrigger.provider.v1.LoadBalancerBackend
-	44, // 15: outrigger.provider.v1.EnsureLoadBalancerRequest.tags:type_name -> outrigger.provider.v1.EnsureLoadBalancerRequest.TagsEntry
-	45, // 16: outrigger.provider.v1.EnsureLoadBalancerRequest.annotations:type_name -> outrigger.provider.v1.EnsureLoadBalancerRequest.AnnotationsEntry
+	70, // 15: outrigger.provider.v1.EnsureLoadBalancerRequest.tags:type_name -> outrigger.provider.v1.EnsureLoadBalancerRequest.TagsEntry
+	71, // 16: outrigger.provider.v1.EnsureLoadBalancerRequest.annotations:type_name -> outrigger.provider.v1.EnsureLoadBalancerRequest.AnnotationsEntry
 	30, // 17: outrigger.provider.v1.EnsureLoadBalancerResponse.load_balancer:type_name -> outrigger.provider.v1.LoadBalancer
 	30, // 18: outrigger.provider.v1.GetLoadBalancerResponse.load_balancer:type_name -> outrigger.provider.v1.LoadBalancer
-	46, // 19: outrigger.provider.v1.ListLoadBalancersRequest.match:type_name -> outrigger.provider.v1.ListLoadBalancersRequest.MatchEntry
+	72, // 19: outrigger.provider.v1.ListLoadBalancersRequest.match:type_name -> outrigger.provider.v1.ListLoadBalancersRequest.MatchEntry
 	30, // 20: outrigger.provider.v1.ListLoadBalancersResponse.load_balancers:type_name -> outrigger.provider.v1.LoadBalancer
-	0,  // 21: outrigger.provider.v1.Provider.GetInfo:input_type -> outrigger.provider.v1.GetInfoRequest
-	3,  // 22: outrigger.provider.v1.Provider.Configure:input_type -> outrigger.provider.v1.ConfigureRequest
-	7,  // 23: outrigger.provider.v1.Provider.CreateInstance:input_type -> outrigger.provider.v1.CreateInstanceRequest
-	9,  // 24: outrigger.provider.v1.Provider.DeleteInstance:input_type -> outrigger.provider.v1.DeleteInstanceRequest
-	11, // 25: outrigger.provider.v1.Provider.VerifyConfig:input_type -> outrigger.provider.v1.VerifyConfigRequest
-	13, // 26: outrigger.provider.v1.Provider.Teardown:input_type -> outrigger.provider.v1.TeardownRequest
-	15, // 27: outrigger.provider.v1.Provider.ListInstances:input_type -> outrigger.provider.v1.ListInstancesRequest
-	17, // 28: outrigger.provider.v1.Provider.GetInstance:input_type -> outrigger.provider.v1.GetInstanceRequest
-	19, // 29: outrigger.provider.v1.Provider.Console:input_type -> outrigger.provider.v1.ConsoleRequest
-	21, // 30: outrigger.provider.v1.Provider.PowerOff:input_type -> outrigger.provider.v1.PowerRequest
-	21, // 31: outrigger.provider.v1.Provider.PowerOn:input_type -> outrigger.provider.v1.PowerRequest
-	23, // 32: outrigger.provider.v1.Provider.InstanceTypes:input_type -> outrigger.provider.v1.InstanceTypesRequest
-	26, // 33: outrigger.provider.v1.Provider.NodeAddress:input_type -> outrigger.provider.v1.NodeAddressRequest
-	31, // 34: outrigger.provider.v1.Provider.EnsureLoadBalancer:input_type -> outrigger.provider.v1.EnsureLoadBalancerRequest
-	33, // 35: outrigger.provider.v1.Provider.GetLoadBalancer:input_type -> outrigger.provider.v1.GetLoadBalancerRequest
-	35, // 36: outrigger.provider.v1.Provider.ListLoadBalancers:input_type -> outrigger.provider.v1.ListLoadBalancersRequest
-	37, // 37: outrigger.provider.v1.Provider.DeleteLoadBalancer:input_type -> outrigger.provider.v1.DeleteLoadBalancerRequest
-	1,  // 38: outrigger.provider.v1.Provider.GetInfo:output_type -> outrigger.provider.v1.GetInfoResponse
-	4,  // 39: outrigger.provider.v1.Provider.Configure:output_type -> outrigger.provider.v1.ConfigureResponse
-	8,  // 40: outrigger.provider.v1.Provider.CreateInstance:output_type -> outrigger.provider.v1.CreateInstanceResponse
-	10, // 41: outrigger.provider.v1.Provider.DeleteInstance:output_type -> outrigger.provider.v1.DeleteInstanceResponse
-	12, // 42: outrigger.provider.v1.Provider.VerifyConfig:output_type -> outrigger.provider.v1.VerifyConfigResponse
-	14, // 43: outrigger.provider.v1.Provider.Teardown:output_type -> outrigger.provider.v1.TeardownResponse
-	16, // 44: outrigger.provider.v1.Provider.ListInstances:output_type -> outrigger.provider.v1.ListInstancesResponse
-	18, // 45: outrigger.provider.v1.Provider.GetInstance:output_type -> outrigger.provider.v1.GetInstanceResponse
-	20, // 46: outrigger.provider.v1.Provider.Console:output_type -> outrigger.provider.v1.ConsoleResponse
-	22, // 47: outrigger.provider.v1.Provider.PowerOff:output_type -> outrigger.provider.v1.PowerResponse
-	22, // 48: outrigger.provider.v1.Provider.PowerOn:output_type -> outrigger.provider.v1.PowerResponse
-	24, // 49: outrigger.provider.v1.Provider.InstanceTypes:output_type -> outrigger.provider.v1.InstanceTypesResponse
-	27, // 50: outrigger.provider.v1.Provider.NodeAddress:output_type -> outrigger.provider.v1.NodeAddressResponse
-	32, // 51: outrigger.provider.v1.Provider.EnsureLoadBalancer:output_type -> outrigger.provider.v1.EnsureLoadBalancerResponse
-	34, // 52: outrigger.provider.v1.Provider.GetLoadBalancer:output_type -> outrigger.provider.v1.GetLoadBalancerResponse
-	36, // 53: outrigger.provider.v1.Provider.ListLoadBalancers:output_type -> outrigger.provider.v1.ListLoadBalancersResponse
-	38, // 54: outrigger.provider.v1.Provider.DeleteLoadBalancer:output_type -> outrigger.provider.v1.DeleteLoadBalancerResponse
-	38, // [38:55] is the sub-list for method output_type
-	21, // [21:38] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	73, // 21: outrigger.provider.v1.DiskSpec.tags:type_name -> outrigger.provider.v1.DiskSpec.TagsEntry
+	74, // 22: outrigger.provider.v1.Disk.tags:type_name -> outrigger.provider.v1.Disk.TagsEntry
+	39, // 23: outrigger.provider.v1.CreateDiskRequest.spec:type_name -> outrigger.provider.v1.DiskSpec
+	40, // 24: outrigger.provider.v1.CreateDiskResponse.disk:type_name -> outrigger.provider.v1.Disk
+	40, // 25: outrigger.provider.v1.GetDiskResponse.disk:type_name -> outrigger.provider.v1.Disk
+	75, // 26: outrigger.provider.v1.ListDisksRequest.match:type_name -> outrigger.provider.v1.ListDisksRequest.MatchEntry
+	40, // 27: outrigger.provider.v1.ListDisksResponse.disks:type_name -> outrigger.provider.v1.Disk
+	51, // 28: outrigger.provider.v1.AttachDiskResponse.attachment:type_name -> outrigger.provider.v1.Attachment
+	40, // 29: outrigger.provider.v1.ResizeDiskResponse.disk:type_name -> outrigger.provider.v1.Disk
+	76, // 30: outrigger.provider.v1.Snapshot.tags:type_name -> outrigger.provider.v1.Snapshot.TagsEntry
+	77, // 31: outrigger.provider.v1.CreateSnapshotRequest.tags:type_name -> outrigger.provider.v1.CreateSnapshotRequest.TagsEntry
+	56, // 32: outrigger.provider.v1.CreateSnapshotResponse.snapshot:type_name -> outrigger.provider.v1.Snapshot
+	56, // 33: outrigger.provider.v1.GetSnapshotResponse.snapshot:type_name -> outrigger.provider.v1.Snapshot
+	78, // 34: outrigger.provider.v1.ListSnapshotsRequest.match:type_name -> outrigger.provider.v1.ListSnapshotsRequest.MatchEntry
+	56, // 35: outrigger.provider.v1.ListSnapshotsResponse.snapshots:type_name -> outrigger.provider.v1.Snapshot
+	0,  // 36: outrigger.provider.v1.Provider.GetInfo:input_type -> outrigger.provider.v1.GetInfoRequest
+	3,  // 37: outrigger.provider.v1.Provider.Configure:input_type -> outrigger.provider.v1.ConfigureRequest
+	7,  // 38: outrigger.provider.v1.Provider.CreateInstance:input_type -> outrigger.provider.v1.CreateInstanceRequest
+	9,  // 39: outrigger.provider.v1.Provider.DeleteInstance:input_type -> outrigger.provider.v1.DeleteInstanceRequest
+	11, // 40: outrigger.provider.v1.Provider.VerifyConfig:input_type -> outrigger.provider.v1.VerifyConfigRequest
+	13, // 41: outrigger.provider.v1.Provider.Teardown:input_type -> outrigger.provider.v1.TeardownRequest
+	15, // 42: outrigger.provider.v1.Provider.ListInstances:input_type -> outrigger.provider.v1.ListInstancesRequest
+	17, // 43: outrigger.provider.v1.Provider.GetInstance:input_type -> outrigger.provider.v1.GetInstanceRequest
+	19, // 44: outrigger.provider.v1.Provider.Console:input_type -> outrigger.provider.v1.ConsoleRequest
+	21, // 45: outrigger.provider.v1.Provider.PowerOff:input_type -> outrigger.provider.v1.PowerRequest
+	21, // 46: outrigger.provider.v1.Provider.PowerOn:input_type -> outrigger.provider.v1.PowerRequest
+	23, // 47: outrigger.provider.v1.Provider.InstanceTypes:input_type -> outrigger.provider.v1.InstanceTypesRequest
+	26, // 48: outrigger.provider.v1.Provider.NodeAddress:input_type -> outrigger.provider.v1.NodeAddressRequest
+	31, // 49: outrigger.provider.v1.Provider.EnsureLoadBalancer:input_type -> outrigger.provider.v1.EnsureLoadBalancerRequest
+	33, // 50: outrigger.provider.v1.Provider.GetLoadBalancer:input_type -> outrigger.provider.v1.GetLoadBalancerRequest
+	35, // 51: outrigger.provider.v1.Provider.ListLoadBalancers:input_type -> outrigger.provider.v1.ListLoadBalancersRequest
+	37, // 52: outrigger.provider.v1.Provider.DeleteLoadBalancer:input_type -> outrigger.provider.v1.DeleteLoadBalancerRequest
+	41, // 53: outrigger.provider.v1.Provider.CreateDisk:input_type -> outrigger.provider.v1.CreateDiskRequest
+	43, // 54: outrigger.provider.v1.Provider.GetDisk:input_type -> outrigger.provider.v1.GetDiskRequest
+	45, // 55: outrigger.provider.v1.Provider.ListDisks:input_type -> outrigger.provider.v1.ListDisksRequest
+	47, // 56: outrigger.provider.v1.Provider.DeleteDisk:input_type -> outrigger.provider.v1.DeleteDiskRequest
+	49, // 57: outrigger.provider.v1.Provider.AttachDisk:input_type -> outrigger.provider.v1.AttachDiskRequest
+	52, // 58: outrigger.provider.v1.Provider.DetachDisk:input_type -> outrigger.provider.v1.DetachDiskRequest
+	54, // 59: outrigger.provider.v1.Provider.ResizeDisk:input_type -> outrigger.provider.v1.ResizeDiskRequest
+	57, // 60: outrigger.provider.v1.Provider.CreateSnapshot:input_type -> outrigger.provider.v1.CreateSnapshotRequest
+	59, // 61: outrigger.provider.v1.Provider.GetSnapshot:input_type -> outrigger.provider.v1.GetSnapshotRequest
+	61, // 62: outrigger.provider.v1.Provider.ListSnapshots:input_type -> outrigger.provider.v1.ListSnapshotsRequest
+	63, // 63: outrigger.provider.v1.Provider.DeleteSnapshot:input_type -> outrigger.provider.v1.DeleteSnapshotRequest
+	1,  // 64: outrigger.provider.v1.Provider.GetInfo:output_type -> outrigger.provider.v1.GetInfoResponse
+	4,  // 65: outrigger.provider.v1.Provider.Configure:output_type -> outrigger.provider.v1.ConfigureResponse
+	8,  // 66: outrigger.provider.v1.Provider.CreateInstance:output_type -> outrigger.provider.v1.CreateInstanceResponse
+	10, // 67: outrigger.provider.v1.Provider.DeleteInstance:output_type -> outrigger.provider.v1.DeleteInstanceResponse
+	12, // 68: outrigger.provider.v1.Provider.VerifyConfig:output_type -> outrigger.provider.v1.VerifyConfigResponse
+	14, // 69: outrigger.provider.v1.Provider.Teardown:output_type -> outrigger.provider.v1.TeardownResponse
+	16, // 70: outrigger.provider.v1.Provider.ListInstances:output_type -> outrigger.provider.v1.ListInstancesResponse
+	18, // 71: outrigger.provider.v1.Provider.GetInstance:output_type -> outrigger.provider.v1.GetInstanceResponse
+	20, // 72: outrigger.provider.v1.Provider.Console:output_type -> outrigger.provider.v1.ConsoleResponse
+	22, // 73: outrigger.provider.v1.Provider.PowerOff:output_type -> outrigger.provider.v1.PowerResponse
+	22, // 74: outrigger.provider.v1.Provider.PowerOn:output_type -> outrigger.provider.v1.PowerResponse
+	24, // 75: outrigger.provider.v1.Provider.InstanceTypes:output_type -> outrigger.provider.v1.InstanceTypesResponse
+	27, // 76: outrigger.provider.v1.Provider.NodeAddress:output_type -> outrigger.provider.v1.NodeAddressResponse
+	32, // 77: outrigger.provider.v1.Provider.EnsureLoadBalancer:output_type -> outrigger.provider.v1.EnsureLoadBalancerResponse
+	34, // 78: outrigger.provider.v1.Provider.GetLoadBalancer:output_type -> outrigger.provider.v1.GetLoadBalancerResponse
+	36, // 79: outrigger.provider.v1.Provider.ListLoadBalancers:output_type -> outrigger.provider.v1.ListLoadBalancersResponse
+	38, // 80: outrigger.provider.v1.Provider.DeleteLoadBalancer:output_type -> outrigger.provider.v1.DeleteLoadBalancerResponse
+	42, // 81: outrigger.provider.v1.Provider.CreateDisk:output_type -> outrigger.provider.v1.CreateDiskResponse
+	44, // 82: outrigger.provider.v1.Provider.GetDisk:output_type -> outrigger.provider.v1.GetDiskResponse
+	46, // 83: outrigger.provider.v1.Provider.ListDisks:output_type -> outrigger.provider.v1.ListDisksResponse
+	48, // 84: outrigger.provider.v1.Provider.DeleteDisk:output_type -> outrigger.provider.v1.DeleteDiskResponse
+	50, // 85: outrigger.provider.v1.Provider.AttachDisk:output_type -> outrigger.provider.v1.AttachDiskResponse
+	53, // 86: outrigger.provider.v1.Provider.DetachDisk:output_type -> outrigger.provider.v1.DetachDiskResponse
+	55, // 87: outrigger.provider.v1.Provider.ResizeDisk:output_type -> outrigger.provider.v1.ResizeDiskResponse
+	58, // 88: outrigger.provider.v1.Provider.CreateSnapshot:output_type -> outrigger.provider.v1.CreateSnapshotResponse
+	60, // 89: outrigger.provider.v1.Provider.GetSnapshot:output_type -> outrigger.provider.v1.GetSnapshotResponse
+	62, // 90: outrigger.provider.v1.Provider.ListSnapshots:output_type -> outrigger.provider.v1.ListSnapshotsResponse
+	64, // 91: outrigger.provider.v1.Provider.DeleteSnapshot:output_type -> outrigger.provider.v1.DeleteSnapshotResponse
+	64, // [64:92] is the sub-list for method output_type
+	36, // [36:64] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_provider_plugin_pluginpb_plugin_proto_init() }
@@ -2619,7 +4266,7 @@ func file_provider_plugin_pluginpb_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provider_plugin_pluginpb_plugin_proto_rawDesc), len(file_provider_plugin_pluginpb_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -13,26 +13,36 @@ import (
 
 // withCapability calls f with the capability of the provider that the request names.
 func withCapability[Capability any](ctx context.Context, s *Server, method string, request configured, f func(Capability) error) error {
+	return statusOf(ctx, s.with(method, request, func(session *session) error { return useCapability(s, session, f) }))
+}
+
+func useCapability[Capability any](s *Server, session *session, f func(Capability) error) error {
+	capability, ok := provider.As[Capability](session.provider)
+	if !ok {
+		return fmt.Errorf("%w: provider %s is not a provider.%s", provider.ErrUnimplemented, s.info.Name, reflect.TypeFor[Capability]().Name())
+	}
+	return f(capability)
+}
+
+// creating is withCapability for calls that make something, for which lists wait.
+func creating[Capability any](ctx context.Context, s *Server, method string, request configured, f func(Capability) error) error {
 	return statusOf(ctx, s.with(method, request, func(session *session) error {
-		capability, ok := provider.As[Capability](session.provider)
-		if !ok {
-			return fmt.Errorf("%w: provider %s is not a provider.%s", provider.ErrUnimplemented, s.info.Name, reflect.TypeFor[Capability]().Name())
-		}
-		return f(capability)
+		return session.create(ctx, method, func() error { return useCapability(s, session, f) })
+	}))
+}
+
+// listing is withCapability for calls that list what others make.
+func listing[Capability any](ctx context.Context, s *Server, method string, request configured, f func(Capability) error) error {
+	return statusOf(ctx, s.with(method, request, func(session *session) error {
+		session.settle(ctx)
+		return useCapability(s, session, f)
 	}))
 }
 
 // ListInstances implements pluginpb.ProviderServer.
 func (s *Server) ListInstances(ctx context.Context, request *pluginpb.ListInstancesRequest) (*pluginpb.ListInstancesResponse, error) {
 	answer := &pluginpb.ListInstancesResponse{}
-	err := s.with("ListInstances", request, func(session *session) error {
-		session.settle(ctx)
-		return nil
-	})
-	if err != nil {
-		return nil, statusOf(ctx, err)
-	}
-	return answer, withCapability(ctx, s, "ListInstances", request, func(p provider.Lister) error {
+	return answer, listing(ctx, s, "ListInstances", request, func(p provider.Lister) error {
 		list, err := p.ListInstances(ctx, request.Match)
 		for i := range list {
 			answer.Instances = append(answer.Instances, instanceToWire(&list[i]))

@@ -34,6 +34,7 @@ func TestConformance(t *testing.T) {
 }
 
 func subject(t *testing.T, options fake.Options) conformance.Subject {
+	options.Disks = fake.DiskOptions{PerInstance: 2, SnapshotGets: 2}
 	cloud, err := fake.New(options)
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +54,12 @@ func subject(t *testing.T, options fake.Options) conformance.Subject {
 				names = append(names, fmt.Sprintf("%s %s", line.Kind, line.ID))
 			}
 			return names, err
+		},
+		OtherZone: "fake-zone-b", DisksPerInstance: options.Disks.PerInstance,
+		WriteDisk: cloud.WriteDisk, ReadDisk: func(id string, _ int) ([]byte, error) { return cloud.ReadDisk(id) },
+		Foreign: func(tags map[string]string) (conformance.Foreign, error) {
+			disk, snapshot, err := cloud.AddForeign(tags)
+			return conformance.Foreign{DiskID: disk, SnapshotID: snapshot, Remove: func() error { return cloud.RemoveForeign(disk, snapshot) }}, err
 		},
 	}
 }

@@ -25,14 +25,10 @@ func instanceToWire(i *provider.Instance) *pluginpb.Instance {
 	if i == nil {
 		return nil
 	}
-	m := &pluginpb.Instance{
-		Id: i.ID, Name: i.Name, Key: i.Key, Tags: i.Tags, State: string(i.State),
+	return &pluginpb.Instance{
+		Id: i.ID, Name: i.Name, Key: i.Key, Tags: i.Tags, State: string(i.State), CreatedUnixNano: timeToWire(i.Created),
 		Zone: i.Zone, Region: i.Region, InstanceType: i.Type, Ips: each(i.IPs, netip.Addr.String),
 	}
-	if !i.Created.IsZero() {
-		m.CreatedUnixNano = i.Created.UnixNano()
-	}
-	return m
 }
 
 // instanceFromWire returns an instance also with an error, if that is about something
@@ -46,10 +42,7 @@ func instanceFromWire(m *pluginpb.Instance) (*provider.Instance, error) {
 	}
 	i := &provider.Instance{
 		ID: m.Id, Name: m.Name, Key: m.Key, Tags: m.Tags, State: provider.InstanceState(m.State),
-		Zone: m.Zone, Region: m.Region, Type: m.InstanceType,
-	}
-	if m.CreatedUnixNano != 0 {
-		i.Created = time.Unix(0, m.CreatedUnixNano).UTC()
+		Zone: m.Zone, Region: m.Region, Type: m.InstanceType, Created: timeFromWire(m.CreatedUnixNano),
 	}
 	var errs []error
 	for _, text := range m.Ips {
@@ -84,6 +77,21 @@ func specFromWire(m *pluginpb.InstanceTypeSpec) provider.InstanceTypeSpec {
 		Image: m.GetImage(), MultiNic: m.GetMultiNic(), Tags: m.GetTags(),
 		Volumes: each(m.GetVolumeDiskIds(), func(id string) provider.CloudVolume { return provider.CloudVolume{DiskID: id} }),
 	}
+}
+
+// timeToWire returns 0 for a time that is unknown.
+func timeToWire(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func timeFromWire(nanoseconds int64) time.Time {
+	if nanoseconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanoseconds).UTC()
 }
 
 func typeToWire(t provider.InstanceType) *pluginpb.InstanceType {

@@ -26,9 +26,10 @@
 //
 // # Cancelled creations
 //
-// Over gRPC a caller that gives up never hears how its CreateInstance ended.
-// So that it can still find what was made, ListInstances waits until the
-// creations that were given up before it have returned.
+// Over gRPC a caller that gives up never hears how its CreateInstance, CreateDisk
+// or CreateSnapshot ended. So that it can still find what was made, ListInstances,
+// ListDisks and ListSnapshots wait until the creations that were given up before
+// them have returned.
 package wire
 
 import "math"

@@ -32,6 +32,7 @@ var classes = []struct {
 	{provider.ErrInvalidArgument, "INVALID_ARGUMENT", codes.InvalidArgument},
 	{provider.ErrNotFound, "NOT_FOUND", codes.NotFound},
 	{provider.ErrAlreadyExists, "ALREADY_EXISTS", codes.AlreadyExists},
+	{provider.ErrInUse, "IN_USE", codes.FailedPrecondition},
 	{provider.ErrQuota, "QUOTA", codes.ResourceExhausted},
 	{provider.ErrCapacity, "CAPACITY", codes.ResourceExhausted},
 	{provider.ErrUnauthenticated, "UNAUTHENTICATED", codes.Unauthenticated},
@@ -137,7 +138,7 @@ func classOfCode(code codes.Code) error {
 		return provider.ErrInvalidArgument
 	case codes.Aborted, codes.DeadlineExceeded, codes.Canceled:
 		return provider.ErrUnavailable
-	case codes.FailedPrecondition: // not ErrNotConfigured: that has an ErrorInfo
+	case codes.FailedPrecondition: // neither ErrNotConfigured nor ErrInUse: those have an ErrorInfo
 		return provider.ErrUnknown
 	}
 	for _, class := range classes {

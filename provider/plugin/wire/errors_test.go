@@ -31,7 +31,7 @@ func TestErrorsCross(t *testing.T) {
 	var err error
 	p := failing(t, &err)
 	classes := []error{
-		provider.ErrInvalidArgument, provider.ErrNotFound, provider.ErrAlreadyExists, provider.ErrCapacity, provider.ErrQuota,
+		provider.ErrInvalidArgument, provider.ErrNotFound, provider.ErrAlreadyExists, provider.ErrInUse, provider.ErrCapacity, provider.ErrQuota,
 		provider.ErrUnauthenticated, provider.ErrPermissionDenied, provider.ErrUnavailable, provider.ErrUnimplemented, provider.ErrUnknown,
 	}
 	for _, class := range classes {

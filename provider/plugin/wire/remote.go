@@ -43,6 +43,8 @@ var (
 	_ provider.ContextCloser      = (*remote)(nil)
 
 	_ provider.LoadBalancerController = (*remote)(nil)
+	_ provider.DiskController         = (*remote)(nil)
+	_ provider.DiskSnapshotter        = (*remote)(nil)
 )
 
 // NewProvider returns the provider of a configuration that [Configure] made,

@@ -110,14 +110,12 @@ func (s *Server) VerifyConfig(ctx context.Context, request *pluginpb.VerifyConfi
 // CreateInstance implements pluginpb.ProviderServer.
 func (s *Server) CreateInstance(ctx context.Context, request *pluginpb.CreateInstanceRequest) (*pluginpb.CreateInstanceResponse, error) {
 	var instance *provider.Instance
-	err := s.with("CreateInstance", request, func(session *session) (err error) {
-		defer session.creating(ctx)()
-		if ctx.Err() != nil { // given up on the way: a list need not have waited for it
-			return fmt.Errorf("%w: CreateInstance was not begun: %w", provider.ErrUnavailable, context.Cause(ctx))
-		}
-		userData := cloudinit.Raw(request.UserData)
-		instance, err = session.provider.CreateInstance(ctx, request.PodName, request.SandboxId, userData, specFromWire(request.Spec))
-		return err
+	err := s.with("CreateInstance", request, func(session *session) error {
+		return session.create(ctx, "CreateInstance", func() (err error) {
+			userData := cloudinit.Raw(request.UserData)
+			instance, err = session.provider.CreateInstance(ctx, request.PodName, request.SandboxId, userData, specFromWire(request.Spec))
+			return err
+		})
 	})
 	if err != nil {
 		return nil, toStatus(ctx, err, instance)

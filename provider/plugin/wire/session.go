@@ -32,7 +32,7 @@ type session struct {
 	releaseErr error
 }
 
-// creation is a call of CreateInstance that runs.
+// creation is a call that makes something, such as CreateInstance, and runs.
 type creation struct {
 	ctx  context.Context
 	done chan struct{}
@@ -97,7 +97,17 @@ func (s *session) teardown(ctx context.Context) error {
 	}
 }
 
-// creating notes a CreateInstance until the function it returns is called.
+// create makes a call that makes something, unless its caller has given up on the way: a
+// list need not have waited for that.
+func (s *session) create(ctx context.Context, method string, call func() error) error {
+	defer s.creating(ctx)()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %s was not begun: %w", provider.ErrUnavailable, method, context.Cause(ctx))
+	}
+	return call()
+}
+
+// creating notes a creation until the function it returns is called.
 func (s *session) creating(ctx context.Context) func() {
 	c := &creation{ctx, make(chan struct{})}
 	s.mu.Lock()

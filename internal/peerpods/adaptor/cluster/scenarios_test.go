@@ -49,6 +49,7 @@ var scenarios = map[string]func(*testing.T, who){
 	"PoolStopped":            scenarioPoolStopped,
 	"PoolEmpty":              scenarioPoolEmpty,
 	"PoolRace":               scenarioPoolRace,
+	"Volumes":                scenarioVolumes,
 }
 
 func TestInMemory(t *testing.T) {
@@ -185,6 +186,7 @@ var errorCases = []errorCase{
 	{reason: "InvalidArgument", hint: "correct", fault: provider.ErrInvalidArgument},
 	{reason: "NotFound", hint: "check that the image", fault: provider.ErrNotFound},
 	{reason: "AlreadyExists", hint: "delete the pod", fault: provider.ErrAlreadyExists},
+	{reason: "DiskInUse", hint: "another instance still has", fault: provider.ErrInUse},
 	{reason: "NoCapacity", hint: "another instance type or zone", fault: provider.ErrCapacity},
 	{reason: "QuotaExceeded", hint: "quota", fault: provider.ErrQuota},
 	{reason: "Unauthenticated", hint: "credentials", fault: provider.ErrUnauthenticated},

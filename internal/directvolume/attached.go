@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directvolume
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
+)
+
+// attachedName is the list in the folder of a sandbox, beside the agent's socket.
+const attachedName = "volumes.json"
+
+// In the guest. A storage of the driver GuestDriver in the agent's CreateContainer has the
+// serial number of a disk as its source; the forwarder mounts it below GuestFolder and takes
+// the storage out, so that no agent needs to know the driver.
+const (
+	GuestDriver = "outrigger-disk"
+	GuestFolder = "/run/outrigger/volumes"
+)
+
+// Disk returns the id of the disk; empty for a record of another driver.
+func (i *Info) Disk() string { return i.Metadata[MetadataDisk] }
+
+// OfPod returns the records of a pod's volumes that have a disk of ours, by target.
+func OfPod(root, uid string) (map[string]*Info, error) {
+	targets, err := Targets(root)
+	if err != nil || uid == "" {
+		return nil, err
+	}
+	list := map[string]*Info{}
+	for _, target := range targets {
+		info, err := Read(root, target)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed just now
+		case err != nil:
+			return nil, err
+		case info.Disk() != "" && info.Metadata[MetadataPodUID] == uid:
+			list[target] = info
+		}
+	}
+	return list, nil
+}
+
+// Attached is a volume whose disk the VM has.
+type Attached struct {
+	// Target is where kubelet believes it to be, and what the container's mount names.
+	Target string `json:"target"`
+	// Serial is what the guest knows the disk by.
+	Serial  string   `json:"serial"`
+	FsType  string   `json:"fstype,omitempty"`
+	Options []string `json:"options,omitempty"`
+	// FSGroup and FSGroupChangePolicy are the pod's; empty without.
+	FSGroup             string `json:"fsGroup,omitempty"`
+	FSGroupChangePolicy string `json:"fsGroupChangePolicy,omitempty"`
+}
+
+// WriteAttached writes a sandbox's list into its folder.
+func WriteAttached(sandbox string, list []Attached) error {
+	return statefile.Write(filepath.Join(sandbox, attachedName), list)
+}
+
+// ReadAttached returns the list in a sandbox's folder; none if there is no file.
+func ReadAttached(sandbox string) (list []Attached, err error) {
+	err = statefile.Read(filepath.Join(sandbox, attachedName), &list)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return list, err
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directvolume
+
+import (
+	"reflect"
+	"testing"
+)
+
+func TestRecordsOfAPod(t *testing.T) {
+	root := t.TempDir()
+	of := func(uid, disk string) *Info {
+		return &Info{VolumeType: TypeBlock, Device: disk, FsType: "ext4", Metadata: map[string]string{MetadataDisk: disk, MetadataPodUID: uid}}
+	}
+	for target, info := range map[string]*Info{"/a": of("u1", "d1"), "/b": of("u2", "d2"), "/c": of("", "d3"), "/foreign": {Device: "/dev/sda", Metadata: map[string]string{MetadataPodUID: "u1"}}} {
+		if err := Write(root, target, info); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := OfPod(root, "u1")
+	if want := map[string]*Info{"/a": of("u1", "d1")}; err != nil || !reflect.DeepEqual(list, want) {
+		t.Errorf("%v, %v; want %v", list, err, want)
+	}
+	if list, err := OfPod(root, ""); err != nil || len(list) > 0 {
+		t.Errorf("without a pod: %v, %v", list, err)
+	}
+}
+
+func TestAttached(t *testing.T) {
+	dir := t.TempDir()
+	if list, err := ReadAttached(dir); err != nil || list != nil {
+		t.Errorf("without a file: %v, %v", list, err)
+	}
+	want := []Attached{{Target: "/a", Serial: "s1", FsType: "ext4", Options: []string{"ro"}, FSGroup: "1000"}}
+	if err := WriteAttached(dir, want); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := ReadAttached(dir); err != nil || !reflect.DeepEqual(list, want) {
+		t.Errorf("%v, %v", list, err)
+	}
+}

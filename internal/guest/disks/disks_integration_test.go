@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package disks
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/directvolume"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+const diskSize = 64 << 20
+
+// stand is a VM of which the disks are loop devices.
+type stand struct {
+	*Disks
+	t   *testing.T
+	log []string
+}
+
+func newStand(t *testing.T) *stand {
+	s := &stand{t: t, Disks: &Disks{Sys: t.TempDir(), Dev: "/dev"}}
+	s.Log = func(text string, args ...any) { s.log = append(s.log, fmt.Sprintln(append([]any{text}, args...)...)) }
+	t.Cleanup(s.Unmount)
+	return s
+}
+
+// attach makes a file a disk of the VM.
+func (s *stand) attach(serial, file string) (dev string) {
+	s.t.Helper()
+	dev = strings.TrimSpace(s.tool("losetup", "--find", "--show", file))
+	s.t.Cleanup(func() { exec.Command("losetup", "--detach", dev).Run() })
+	dir := filepath.Join(s.Sys, "block", filepath.Base(dev))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	s.write(filepath.Join(dir, "serial"), serial+"\n")
+	return dev
+}
+
+func (s *stand) tool(name string, args ...string) string {
+	s.t.Helper()
+	out, err := exec.Command(name, args...).Output()
+	if err != nil {
+		s.t.Fatalf("%s %v: %v", name, args, err)
+	}
+	return string(out)
+}
+
+func (s *stand) write(path, content string) {
+	s.t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stand) blank() string {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "disk")
+	s.write(file, "")
+	s.resize(file, diskSize)
+	return file
+}
+
+func (s *stand) resize(file string, size int64) {
+	s.t.Helper()
+	if err := os.Truncate(file, size); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func storage(serial string, options ...string) *agent.Storage {
+	return &agent.Storage{Driver: directvolume.GuestDriver, Source: serial, Fstype: "ext4", Options: options, MountPoint: filepath.Join(directvolume.GuestFolder, serial)}
+}
+
+func (s *stand) mount(st *agent.Storage) {
+	s.t.Helper()
+	if err := s.Mount(s.t.Context(), st); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func bytesAt(t *testing.T, path string) int64 {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Blocks) * st.Bsize
+}
+
+// TestLifeOfADisk: formatted once, shared by containers, grown while in use, and its content is
+// there for the next VM.
+func TestLifeOfADisk(t *testing.T) {
+	s := newStand(t)
+	file, st := s.blank(), storage("life-1")
+	st.FsGroup = &agent.FSGroup{GroupId: 1234}
+	dev := s.attach("life-1", file)
+	s.mount(st)
+	s.mount(st)
+	var root unix.Stat_t
+	if err := unix.Stat(st.MountPoint, &root); err != nil || root.Gid != 1234 || root.Mode&unix.S_ISGID == 0 || root.Mode&0o070 != 0o070 {
+		t.Errorf("root of the volume: group %d, mode %o, %v", root.Gid, root.Mode, err)
+	}
+	s.write(filepath.Join(st.MountPoint, "kept"), "content")
+	small := bytesAt(t, st.MountPoint)
+	s.resize(file, 4*diskSize)
+	s.tool("losetup", "--set-capacity", dev)
+	switch err := grow(dev, st.MountPoint); {
+	case errors.Is(err, unix.EPERM):
+		t.Log("this machine may not let file systems grow (CAP_SYS_RESOURCE); TestE2E/CSIVolumeExpansion does it in a VM")
+		s.resize(file, diskSize)
+	case err != nil:
+		t.Fatal(err)
+	case bytesAt(t, st.MountPoint) < 3*small:
+		t.Errorf("%d bytes after growing from %d", bytesAt(t, st.MountPoint), small)
+	}
+	s.Unmount()
+	s.tool("losetup", "--detach", dev)
+
+	next := newStand(t)
+	next.attach("life-1", file)
+	next.mount(storage("life-1", "noatime"))
+	if got, err := os.ReadFile(filepath.Join(st.MountPoint, "kept")); err != nil || string(got) != "content" {
+		t.Errorf("content %q, %v", got, err)
+	}
+	if len(s.log) != 1 || !strings.Contains(s.log[0], "formatting") || len(next.log) > 0 {
+		t.Errorf("log %q, then %q", s.log, next.log)
+	}
+}
+
+// TestFormattingIsCutShort: the disk of a VM that was killed meanwhile is formatted again.
+func TestFormattingIsCutShort(t *testing.T) {
+	s := newStand(t)
+	file := s.blank()
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	mark := make([]byte, markSize)
+	copy(mark, formatting)
+	if err := writeMark(f, mark, diskSize); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("half a file system"), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	s.attach("cut-1", file)
+	s.mount(storage("cut-1"))
+}
+
+// TestDisksThatAreNotMounted: each is an error that says what is wrong, and stays as it is.
+func TestDisksThatAreNotMounted(t *testing.T) {
+	s := newStand(t)
+	other := s.blank()
+	s.tool("mke2fs", "-q", "-F", "-t", "ext4", other)
+	damaged := s.blank()
+	s.tool("mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", damaged)
+	f, err := os.OpenFile(damaged, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	// The root's inode becomes a file: e2fsck mends that only if somebody agrees.
+	s.tool("debugfs", "-w", "-R", "set_inode_field <2> mode 0100644", damaged)
+	s.tool("debugfs", "-w", "-R", "set_super_value state 2", damaged)
+	foreign := s.blank()
+	s.write(foreign, "\x00\x00LUKS or whatever")
+	s.resize(foreign, diskSize)
+	tiny := s.blank()
+	s.resize(tiny, 1<<20)
+	for serial, file := range map[string]string{"damaged": damaged, "foreign": foreign, "tiny": tiny, "other": other} {
+		s.attach(serial, file)
+	}
+	xfs := storage("other")
+	xfs.Fstype = "xfs"
+	outside := storage("other")
+	outside.MountPoint = "/etc"
+	for want, st := range map[string]*agent.Storage{
+		"run e2fsck": storage("damaged"), "not formatted": storage("foreign"), "at least 5 MiB": storage("tiny"), "ext4 only": xfs,
+		"cannot be mounted at": outside, "mount option": storage("other", "a,b"),
+	} {
+		if err := s.Mount(t.Context(), st); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+	if kind, err := contentOf(f, diskSize); err != nil || kind != hasExt4 {
+		t.Errorf("the damaged disk holds %v, %v", kind, err)
+	}
+}

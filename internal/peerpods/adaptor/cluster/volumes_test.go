@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/directvolume"
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// scenarioVolumes: a pod's VM gets the disks of its own volumes and of nobody else's; the
+// next pod gets a disk when the VM before is gone, and the disk stays when all have gone.
+func scenarioVolumes(t *testing.T, w who) {
+	records := filepath.Join(t.TempDir(), "direct-volumes")
+	s := newStand(t, w, func(s *stand) { s.change = func(o *adaptor.Options) { o.DirectVolumes = records } })
+	disk := func(key string) string {
+		d, err := s.cloud.CreateDisk(t.Context(), key, provider.DiskSpec{Bytes: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.ID
+	}
+	publish := func(uid, target, disk string) {
+		if err := directvolume.Write(records, target, &directvolume.Info{VolumeType: directvolume.TypeBlock, Device: disk, FsType: "ext4", Options: []string{"noatime"},
+			Metadata: map[string]string{directvolume.MetadataDisk: disk, directvolume.MetadataPodUID: uid, directvolume.MetadataFSGroup: "1000"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder := func(disk string) string {
+		d, err := s.cloud.GetDisk(t.Context(), disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.InstanceID
+	}
+	first, other := disk("pvc-1"), disk("pvc-2")
+	uid := s.pod("volumes")
+	publish(uid, "/kubelet/a", first)
+	publish("another-pod", "/kubelet/b", other)
+	s.run("volumes1", "volumes")
+	own := s.peerPod("volumes1", "volumes").Spec.InstanceID
+	if got := holder(first); got == "" || got != own && own != "" || holder(other) != "" {
+		t.Errorf("instance %s; its disk is at %q, another pod's at %q", own, got, holder(other))
+	}
+	attached, err := directvolume.ReadAttached(filepath.Join(s.dir, "pods", "volumes1"))
+	want := []directvolume.Attached{{Target: "/kubelet/a", FsType: "ext4", Options: []string{"noatime"}, FSGroup: "1000"}}
+	if len(attached) == 1 {
+		want[0].Serial = attached[0].Serial
+	}
+	if err != nil || !reflect.DeepEqual(attached, want) || want[0].Serial == "" {
+		t.Errorf("attached %+v, %v; want %+v", attached, err, want)
+	}
+
+	publish(s.pod("next"), "/kubelet/c", first)
+	if err := s.create("next1", "next"); err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan error)
+	go func() { ready <- s.start("next1") }()
+	s.eventually("the next pod's VM is there", func() bool { pp := s.peerPod("next1", "next"); return pp != nil && pp.Spec.InstanceID != "" })
+	select {
+	case err := <-ready:
+		t.Fatalf("the next pod is ready while another VM has its disk: %v", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	s.remove("volumes1")
+	if err := <-ready; err != nil {
+		t.Fatal(err)
+	}
+	if got := s.peerPod("next1", "next").Spec.InstanceID; holder(first) != got {
+		t.Errorf("the disk is at %q, and not at %q", holder(first), got)
+	}
+	s.remove("next1")
+	if holder(first) != "" {
+		t.Error("the disk is at an instance that is gone")
+	}
+
+	publish(s.pod("lost"), "/kubelet/d", "no-such-disk")
+	if err := errors.Join(s.create("lost1", "lost"), s.start("lost1")); err == nil || !strings.Contains(err.Error(), "attach disk no-such-disk") {
+		t.Errorf("a disk that does not exist: %v", err)
+	}
+	s.remove("lost1")
+	s.wantNoInstances()
+}

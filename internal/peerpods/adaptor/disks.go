@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adaptor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/directvolume"
+	"github.com/outrigger/outrigger/internal/redact"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+const (
+	// attachPatience is how long a disk is waited for that another VM has: the one of a
+	// pod that is being deleted, as a rule.
+	attachPatience = 2 * time.Minute
+	attachPause    = time.Second
+)
+
+// attachDisks attaches the disks that a CSI driver has left to this pod's VM. kubelet
+// publishes all volumes of a pod before it makes the sandbox. The VM has booted: an
+// init takes no disk of a user's for one with its configuration. Nothing undoes it
+// but the removal of the instance, which detaches disks.
+func (s *Service) attachDisks(ctx context.Context, sb *sandbox) error {
+	rec := sb.snapshot()
+	records, err := directvolume.OfPod(cmp.Or(s.opts.DirectVolumes, directvolume.Root), rec.PodUID)
+	if err != nil || len(records) == 0 {
+		return err
+	}
+	disks, ok := provider.As[provider.DiskController](s.opts.Provider)
+	if !ok {
+		return fmt.Errorf("%w: provider %s cannot attach disks, and the pod has volumes of %s", provider.ErrUnimplemented, s.opts.ProviderName, directvolume.Driver)
+	}
+	var list []directvolume.Attached
+	for _, target := range slices.Sorted(maps.Keys(records)) {
+		info := records[target]
+		began := s.opts.Now()
+		attachment, err := attachWhenFree(ctx, disks, info.Disk(), rec.InstanceID)
+		if err != nil {
+			return fmt.Errorf("attach disk %s to instance %s: %w", info.Disk(), rec.InstanceID, redact.Error(err, nil))
+		}
+		s.note(sb, "attach-disk", began)
+		s.logger(sb).Info("attached a disk", "disk", info.Disk(), "instance", rec.InstanceID)
+		list = append(list, directvolume.Attached{Target: target, Serial: attachment.Serial, FsType: info.FsType, Options: info.Options,
+			FSGroup: info.Metadata[directvolume.MetadataFSGroup], FSGroupChangePolicy: info.Metadata[directvolume.MetadataFSGroupChangePolicy]})
+	}
+	return directvolume.WriteAttached(s.journal.folder(rec.ID), list)
+}
+
+// attachWhenFree waits while another instance has the disk.
+func attachWhenFree(ctx context.Context, disks provider.DiskController, disk, instance string) (*provider.Attachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, attachPatience)
+	defer cancel()
+	for {
+		attachment, err := disks.AttachDisk(ctx, disk, instance)
+		if err == nil && (attachment == nil || attachment.Serial == "") {
+			err = fmt.Errorf("%w: the provider says not what the guest knows the disk by", provider.ErrUnknown)
+		}
+		if !errors.Is(err, provider.ErrInUse) {
+			return attachment, err
+		}
+		if poll.Sleep(ctx, attachPause) != nil {
+			return nil, err
+		}
+	}
+}

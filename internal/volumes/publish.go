@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Keys of the publish context, which the node gets.
+const (
+	keyPlacement = "outrigger.dev/placement"
+	keySerial    = "outrigger.dev/serial"
+)
+
+// ControllerPublishVolume implements [csi.ControllerServer]. A volume for pods in VMs is not
+// attached: their VM is not there yet, and is not a node.
+func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	if err := checkCapability(r.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	if r.GetReadonly() {
+		return nil, invalid("readonly: disks are attached for writing, and mounted read-only where a pod asks for that")
+	}
+	d, err := c.get(ctx, r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	placement, err := c.options.Workloads.Placement(ctx, d.ID, r.GetNodeId())
+	if err != nil {
+		return nil, err
+	}
+	if placement == InVM {
+		return c.publishToVM(d, r)
+	}
+	attachment, err := c.disks.AttachDisk(ctx, d.ID, r.GetNodeId())
+	if err != nil {
+		return nil, c.explainNode(ctx, r.GetNodeId(), err)
+	}
+	return published(OnNode, attachment.Serial), nil
+}
+
+func (c *controller) publishToVM(d *provider.Disk, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	switch {
+	case r.GetVolumeCapability().GetBlock() != nil:
+		return nil, fmt.Errorf("%w: raw block volumes for pods in VMs are not there yet: use volumeMode Filesystem", errPrecondition)
+	case d.InstanceID == r.GetNodeId():
+		return nil, fmt.Errorf("%w: disk %s is still attached to node %s, for an ordinary pod that had it: it is for pods in VMs when it is detached", errPrecondition, d.ID, d.InstanceID)
+	}
+	return published(InVM, ""), nil
+}
+
+func published(p Placement, serial string) *csi.ControllerPublishVolumeResponse {
+	values := map[string]string{keyPlacement: string(p)}
+	if serial != "" {
+		values[keySerial] = serial
+	}
+	return &csi.ControllerPublishVolumeResponse{PublishContext: values}
+}
+
+// explainNode says of a failed attachment that the node is not an instance, if that is so.
+func (c *controller) explainNode(ctx context.Context, nodeID string, err error) error {
+	getter, ok := provider.As[provider.Getter](c.options.Provider)
+	if !ok || !missing(err) {
+		return err
+	}
+	if _, lookup := getter.GetInstance(ctx, nodeID); !missing(lookup) {
+		return err
+	}
+	return fmt.Errorf("%w: node %s is not an instance of the provider, so that only pods in VMs can have volumes there: %v", provider.ErrNotFound, nodeID, err)
+}
+
+// ControllerUnpublishVolume implements [csi.ControllerServer]. Of a volume of pods in VMs nothing is
+// detached: that is up to the end of the VM. The attachment may be under way without being seen yet,
+// so the cloud is asked in any case.
+func (c *controller) ControllerUnpublishVolume(ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	err := c.disks.DetachDisk(ctx, r.GetVolumeId(), r.GetNodeId())
+	if missing(err) {
+		err = c.confirmDetached(ctx, r.GetVolumeId(), r.GetNodeId(), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerUnpublishVolumeResponse{}, nil
+}
+
+// confirmDetached returns nil if the node does not have the disk: the id of a node that is not an
+// instance may be one that the cloud refuses.
+func (c *controller) confirmDetached(ctx context.Context, volumeID, nodeID string, refused error) error {
+	d, err := c.get(ctx, volumeID)
+	switch {
+	case errors.Is(err, provider.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case d.InstanceID == nodeID:
+		return refused
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volumes
+
+import (
+	"os"
+	"strconv"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/outrigger/outrigger/internal/directvolume"
+)
+
+// record writes down that the disk belongs at the target path of a pod in a VM. The folder comes
+// last: the pod can only start with it.
+func (n *node) record(r *csi.NodePublishVolumeRequest, pod *Pod) error {
+	if singleWriter(r) {
+		if err := n.onlyRecord(r); err != nil {
+			return err
+		}
+	}
+	options := mountOptions(r.GetVolumeCapability(), r.GetReadonly())
+	metadata := map[string]string{directvolume.MetadataDisk: r.GetVolumeId(), directvolume.MetadataPodUID: r.GetVolumeContext()[sidecarPrefix+"pod.uid"]}
+	if r.GetReadonly() {
+		metadata[directvolume.MetadataReadOnly] = "true"
+	}
+	if pod.FSGroup != nil {
+		metadata[directvolume.MetadataFSGroup] = strconv.FormatInt(*pod.FSGroup, 10)
+		if pod.FSGroupChangePolicy != "" {
+			metadata[directvolume.MetadataFSGroupChangePolicy] = pod.FSGroupChangePolicy
+		}
+	}
+	err := directvolume.Write(n.Records, r.GetTargetPath(), &directvolume.Info{
+		VolumeType: directvolume.TypeBlock, Device: r.GetVolumeId(), FsType: fileSystem(r.GetVolumeCapability()), Metadata: metadata, Options: options,
+	})
+	if err != nil {
+		return err
+	}
+	return os.MkdirAll(r.GetTargetPath(), 0o750)
+}
+
+// onlyRecord returns an error if the volume has a record of another path.
+func (n *node) onlyRecord(r *csi.NodePublishVolumeRequest) error {
+	targets, err := directvolume.Targets(n.Records)
+	if err != nil {
+		return err
+	}
+	for _, target := range targets {
+		other, err := n.recordAt(target)
+		if err != nil {
+			return err
+		}
+		if other != nil && other.Device == r.GetVolumeId() && target != r.GetTargetPath() {
+			return usedElsewhere(r, target)
+		}
+	}
+	return nil
+}

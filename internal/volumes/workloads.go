@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volumes
+
+import "context"
+
+// Placement is where the pods of a volume run.
+type Placement string
+
+// Placements.
+const (
+	// OnNode is for ordinary pods: the node has the disk.
+	OnNode Placement = "node"
+	// InVM is for pods in VMs: the VM has the disk.
+	InVM Placement = "vm"
+)
+
+// Workloads knows the pods. A volume is only ever given to those that the API server names.
+type Workloads interface {
+	// Placement returns where the pods run that use a volume on a node. Pods of both
+	// kinds, and none, are errors.
+	Placement(ctx context.Context, volumeID, nodeID string) (Placement, error)
+	// Pod returns the pod that volumes are published for.
+	Pod(ctx context.Context, namespace, name, uid string) (*Pod, error)
+	// InVMs returns, for each volume that is published for pods in VMs, the ids of
+	// the nodes.
+	InVMs(ctx context.Context) (map[string][]string, error)
+}
+
+// Pod is what the node has to know of one.
+type Pod struct {
+	Placement Placement
+	// FSGroup is the group that its files get; nil for none.
+	FSGroup *int64
+	// FSGroupChangePolicy is as in the API; empty for the default.
+	FSGroupChangePolicy string
+}
+
+// Nowhere is for a driver without a cluster: every volume is the node's, and nobody's in particular.
+type Nowhere struct{}
+
+// Placement implements [Workloads].
+func (Nowhere) Placement(context.Context, string, string) (Placement, error) { return OnNode, nil }
+
+// Pod implements [Workloads].
+func (Nowhere) Pod(context.Context, string, string, string) (*Pod, error) {
+	return &Pod{Placement: OnNode}, nil
+}
+
+// InVMs implements [Workloads].
+func (Nowhere) InVMs(context.Context) (map[string][]string, error) { return nil, nil }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/outrigger/outrigger/test/cluster"
+)
+
+// The names are those of upstream's cases.
+var volumes = []scenario{
+	{name: "CreatePeerPodWithPVCAndCSIWrapper", vms: 1, play: pvc},
+	{name: "CSISingleDiskPersistence", vms: 2, play: persistence},
+	{name: "CSIMultiDiskPersistence", vms: 2, variant: true, play: severalDisks},
+	{name: "CSIVolumeExpansion", vms: 1, play: expansion},
+}
+
+// needVolumes returns the StorageClass of our CSI driver.
+func (s *suite) needVolumes(t *testing.T) string {
+	t.Helper()
+	if s.own == nil {
+		if s.Kubectl(t, "get", "storageclass", "-o", `jsonpath={.items[?(@.metadata.name=="outrigger")].metadata.name}`) == "" {
+			t.Skip("the cluster has no StorageClass outrigger: kubectl apply -k deploy/csi, and deploy/samples/storageclass.yaml")
+		}
+		return "outrigger"
+	}
+	if s.cloud.csi == nil {
+		t.Skipf("provider %s has no disks in a cluster of the suite's own", *providerName)
+	}
+	s.own.csi.Do(func() {
+		// The driver serves until the suite ends, and not until this case does.
+		cluster.StartCSI(s.suite, s.own.control, s.own.node, s.cloud.csi...)
+	})
+	name := "e2e-" + strings.ToLower(strings.ReplaceAll(t.Name()[strings.LastIndex(t.Name(), "/")+1:], "_", "-"))
+	s.Kubectl(t, "delete", "storageclass", name, "--ignore-not-found")
+	s.apply(t, object{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": object{"name": name}, "provisioner": "csi.outrigger.dev",
+		"volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true})
+	t.Cleanup(func() { s.Kubectl(t, "delete", "storageclass", name, "--ignore-not-found") })
+	return name
+}
+
+func claim(name, class, size string) object {
+	return object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": object{"name": name}, "spec": object{
+		"accessModes": []string{"ReadWriteOnce"}, "storageClassName": class, "resources": object{"requests": object{"storage": size}}}}
+}
+
+// withClaims mounts claims at /NAME.
+func (p *pod) withClaims(names ...string) *pod {
+	var mounts, all []string
+	for _, name := range names {
+		mounts = append(mounts, fmt.Sprintf("{name: %s, mountPath: /%[1]s}", name))
+		all = append(all, fmt.Sprintf("{name: %s, persistentVolumeClaim: {claimName: %[1]s}}", name))
+	}
+	return p.container("volumeMounts: [" + strings.Join(mounts, ", ") + "]").with("volumes: [" + strings.Join(all, ", ") + "]")
+}
+
+// pvc: a pod has a disk of its claim, whose files are the pod's group's; when pod and claim are deleted
+// the disk is.
+func pvc(t *testing.T, s *suite) {
+	class := s.needVolumes(t)
+	p := s.pod("pvc", `grep ' /one ' /proc/mounts | cut -d' ' -f3; echo kept >/one/file; stat -c '%g %a' /one; sync`).withClaims("one").with("securityContext: {fsGroup: 4321}")
+	log := s.play(t, p, claim("one", class, "1Gi"))
+	want(t, "log", log, "ext4\n4321 2775\n")
+	pv := s.jsonpath(t, "pvc/one", "{.spec.volumeName}")
+	s.delete(t, "pvc")
+	s.kubectl(t, "delete", "pvc", "one", s.timeout())
+	s.Kubectl(t, "wait", "--for=delete", "pv/"+pv, s.timeout())
+}
+
+// persistence: what one pod has written the next one reads, in another VM; and an ordinary pod is told
+// why it cannot, where its node is not an instance of the provider.
+func persistence(t *testing.T, s *suite) {
+	class := s.needVolumes(t)
+	s.keeps(t, class, "single")
+}
+
+// severalDisks: each is where it was.
+func severalDisks(t *testing.T, s *suite) {
+	class := s.needVolumes(t)
+	s.keeps(t, class, "first", "second", "third")
+}
+
+// keeps writes to volumes in one pod and reads them in another.
+func (s *suite) keeps(t *testing.T, class string, names ...string) {
+	t.Helper()
+	var write, read, all []string
+	var objects []any
+	for _, name := range names {
+		write = append(write, fmt.Sprintf("echo content of %s >/%[1]s/file", name))
+		read = append(read, fmt.Sprintf("cat /%s/file", name))
+		all = append(all, "content of "+name)
+		objects = append(objects, claim(name, class, "1Gi"))
+	}
+	writer, reader := names[0]+"-writer", names[0]+"-reader"
+	s.start(t, s.pod(writer, strings.Join(write, "; ")+"; sync; echo started; sleep 100000").withClaims(names...), objects...)
+	s.awaitLine(t, writer, "started")
+	kernel := s.bootID(t, writer)
+	s.delete(t, writer)
+	s.start(t, s.pod(reader, strings.Join(read, "; ")+"; echo started; sleep 100000").withClaims(names...))
+	s.awaitLine(t, reader, "started")
+	want(t, "log", s.logs(t, reader), strings.Join(all, "\n")+"\n")
+	if again := s.bootID(t, reader); again == kernel {
+		t.Error("both pods ran in one VM")
+	}
+	s.delete(t, reader)
+	for _, name := range names {
+		s.kubectl(t, "delete", "pvc", name, s.timeout())
+	}
+}
+
+// expansion: a volume grows while its pod uses it.
+func expansion(t *testing.T, s *suite) {
+	class := s.needVolumes(t)
+	s.start(t, s.pod("expansion", `size() { stat -f -c %b /grows; }; before=$(size); echo started; until [ $(size) -gt $((2*before)) ]; do sleep 0.2; done; echo grown; sleep 100000`).
+		withClaims("grows"), claim("grows", class, "1Gi"))
+	s.awaitLine(t, "expansion", "started")
+	s.kubectl(t, "patch", "pvc", "grows", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
+	s.awaitLine(t, "expansion", "grown")
+	s.until(t, "pvc/grows", "{.status.capacity.storage}", func(v string) bool { return v == "3Gi" })
+	s.delete(t, "expansion")
+	s.kubectl(t, "delete", "pvc", "grows", s.timeout())
+}
