@@ -251,7 +251,7 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 )
 
-require k8s.io/kubelet v0.36.3 // indirect
+require k8s.io/kubelet v0.36.3
 
 // Public proxies do not have it. Only terminals of Windows need the module.
 exclude github.com/Azure/go-ansiterm v0.0.0-20261006220739-8c912ac31dd4

@@ -10,7 +10,8 @@ import (
 
 // DiskController makes disks that outlive instances, and attaches them. A storage driver
 // needs it. A disk belongs to nobody's instance: DeleteInstance detaches every disk that
-// was attached by AttachDisk, and MUST NOT delete one.
+// was attached by AttachDisk, and MUST NOT delete one. An id that the cloud can never have
+// given MAY be ErrInvalidArgument everywhere.
 type DiskController interface {
 	// CreateDisk makes the disk of a key and returns when it can be attached. The key
 	// is as that of CreateInstance. Two calls with one key, also at the same time, from
@@ -39,7 +40,9 @@ type DiskController interface {
 	// returns when the guest can see it. Repeating it MUST return the same. A disk is
 	// attached to one instance: while another has it, it is ErrInUse. An instance
 	// that can have no more disks is ErrCapacity, one in another zone
-	// ErrInvalidArgument, a disk or an instance that does not exist ErrNotFound.
+	// ErrInvalidArgument, a disk or an instance that does not exist ErrNotFound, and
+	// an instance that is being made or deleted ErrUnavailable. PowerOff and PowerOn
+	// keep attachments.
 	AttachDisk(ctx context.Context, diskID, instanceID string) (*Attachment, error)
 	// DetachDisk returns when the instance does not have the disk any more. That it
 	// does not have it, or that one of them does not exist, MUST be nil. It MUST NOT
@@ -48,7 +51,8 @@ type DiskController interface {
 	DetachDisk(ctx context.Context, diskID, instanceID string) error
 	// ResizeDisk makes a disk at least so large and returns it, attached or not; the
 	// guest sees the new size without a restart. A disk that is as large already
-	// MUST stay as it is: disks never shrink.
+	// MUST stay as it is: disks never shrink. 0 or less bytes are ErrInvalidArgument, a
+	// disk that does not exist is ErrNotFound.
 	ResizeDisk(ctx context.Context, diskID string, bytes int64) (*Disk, error)
 }
 
@@ -126,7 +130,7 @@ type Disk struct {
 type Attachment struct {
 	// Serial is the serial number that the guest reads of the disk: /sys/block/NAME/serial of
 	// virtio and NVMe, page 0x80 of the vital product data of SCSI. It is unique among the
-	// disks of the instance.
+	// disks of the instance, and has 1 to 20 characters: virtio cuts it there.
 	Serial string
 }
 

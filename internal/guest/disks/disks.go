@@ -31,7 +31,7 @@ const (
 
 // Disks are those that are mounted in this VM.
 type Disks struct {
-	// Sys is /sys, and Dev is /dev, but for tests.
+	// Sys is /sys and Dev is /dev, except in tests.
 	Sys, Dev string
 	// Log is told what was formatted and what has grown.
 	Log func(text string, args ...any)

@@ -52,7 +52,7 @@ type waitingVM struct {
 	pp      *v1alpha1.PeerPod
 	address string
 	got     chan []byte
-	boots   atomic.Int32 // how often it is still asked in vain
+	boots   atomic.Int32 // how often it is still asked before it answers
 }
 
 func newPoolStand(t testing.TB, w who, name string, change func(*adaptor.Options)) *poolStand {
