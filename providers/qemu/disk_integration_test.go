@@ -38,8 +38,9 @@ while :; do
 		disk="$serial sectors=$($b cat $d/size)"
 		now="$now$disk "
 		case "$seen" in *" $disk "*) ;; *)
-			echo "WATCHER sees $disk holds=<$($b dd if=/dev/$n bs=512 count=1 2>/dev/null | $b tr -d '\000')>"
+			holds=$($b dd if=/dev/$n bs=512 count=1 2>/dev/null | $b tr -d '\000')
 			printf "left by %s" "$($b hostname)" | $b dd of=/dev/$n conv=fsync,notrunc 2>/dev/null
+			echo "WATCHER sees $disk holds=<$holds>" # it is written: the VM may end
 		esac
 		$b printf %08d $i | $b dd of=/dev/$n bs=1M seek=1 conv=fsync,notrunc 2>/dev/null
 		$b printf %08d $i | $b dd of=/dev/$n bs=1M seek=3 conv=fsync,notrunc 2>/dev/null
