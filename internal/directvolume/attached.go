@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 )
@@ -32,6 +33,9 @@ func OfPod(root, uid string) (map[string]*Info, error) {
 	}
 	list := map[string]*Info{}
 	for _, target := range targets {
+		if !strings.Contains(target, "/pods/"+uid+"/") { // as kubelet has it
+			continue
+		}
 		info, err := Read(root, target)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // removed just now
@@ -55,6 +59,13 @@ type Attached struct {
 	// FSGroup and FSGroupChangePolicy are the pod's; empty without.
 	FSGroup             string `json:"fsGroup,omitempty"`
 	FSGroupChangePolicy string `json:"fsGroupChangePolicy,omitempty"`
+}
+
+// SubPaths returns where kubelet has the subPaths of the volume, with a slash at the end:
+// <root>/pods/<uid>/volume-subpaths/<name>/ beside <root>/pods/<uid>/volumes/<plugin>/<name>/mount.
+func (a *Attached) SubPaths() string {
+	volume := filepath.Dir(a.Target)
+	return filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(volume))), "volume-subpaths", filepath.Base(volume)) + "/"
 }
 
 // WriteAttached writes a sandbox's list into its folder.

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
@@ -72,7 +74,9 @@ func Write(root, target string, info *Info) error {
 		return err
 	}
 	dir := Folder(root, target)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); errors.Is(err, unix.ENAMETOOLONG) {
+		return fmt.Errorf("a volume of a pod in a VM cannot be at %s: Kata's record of it has a name that is too long; give its PersistentVolume a shorter one", target)
+	} else if err != nil {
 		return err
 	}
 	// A file beside the record would be taken for that of a sandbox, so leftovers of writers
@@ -97,6 +101,9 @@ func removeLeftovers(dir string) error {
 func Read(root, target string) (*Info, error) {
 	path := filepath.Join(Folder(root, target), recordName)
 	data, err := os.ReadFile(path)
+	if errors.Is(err, unix.ENAMETOOLONG) {
+		return nil, fs.ErrNotExist // it cannot have been written
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +115,12 @@ func Read(root, target string) (*Info, error) {
 }
 
 // Remove removes the record of a target path; that there is none is nil.
-func Remove(root, target string) error { return os.RemoveAll(Folder(root, target)) }
+func Remove(root, target string) error {
+	if err := os.RemoveAll(Folder(root, target)); !errors.Is(err, unix.ENAMETOOLONG) {
+		return err
+	}
+	return nil
+}
 
 // Targets returns the target paths that have a record.
 func Targets(root string) ([]string, error) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -66,7 +67,7 @@ func wire(err error) error {
 	if _, is := status.FromError(err); is {
 		return err
 	}
-	return status.Error(codeFor(err), err.Error())
+	return status.Error(codeFor(err), redact.Foreign(err.Error()))
 }
 
 // missing reports whether there is no such thing, be it that the cloud cannot have given the id.

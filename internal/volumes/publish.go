@@ -42,6 +42,9 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.Control
 	if err != nil {
 		return nil, c.explainNode(ctx, r.GetNodeId(), err)
 	}
+	if attachment == nil || attachment.Serial == "" {
+		return nil, fmt.Errorf("%w: the provider does not say by which serial number the node finds disk %s", provider.ErrUnknown, d.ID)
+	}
 	return published(OnNode, attachment.Serial), nil
 }
 

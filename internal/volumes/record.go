@@ -48,7 +48,7 @@ func (n *node) onlyRecord(r *csi.NodePublishVolumeRequest) error {
 	for _, target := range targets {
 		other, err := n.recordAt(target)
 		if err != nil {
-			return err
+			continue // another driver's: ours are written whole
 		}
 		if other != nil && other.Device == r.GetVolumeId() && target != r.GetTargetPath() {
 			return usedElsewhere(r, target)

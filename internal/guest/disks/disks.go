@@ -7,6 +7,7 @@ package disks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/directvolume"
@@ -36,8 +38,25 @@ type Disks struct {
 	// Log is told what was formatted and what has grown.
 	Log func(text string, args ...any)
 
-	mu      sync.Mutex
-	mounted map[string]string // device by mount point
+	mu sync.Mutex
+	// failed are devices whose file systems did not grow: that is said once.
+	failed map[string]bool
+}
+
+// mounted returns the devices of all volumes by where they are mounted. The kernel is asked: a
+// forwarder that was started again has mounted nothing itself.
+func mounted() (map[string]string, error) {
+	list, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		return filepath.Dir(i.Mountpoint) != directvolume.GuestFolder, false
+	})
+	if err != nil {
+		return nil, err
+	}
+	devices := map[string]string{}
+	for _, m := range list {
+		devices[m.Mountpoint] = m.Source
+	}
+	return devices, nil
 }
 
 // Mount mounts the disk of a storage where that says. A disk that is mounted there already
@@ -49,8 +68,9 @@ func (d *Disks) Mount(ctx context.Context, st *agent.Storage) error {
 	if filepath.Dir(point) != directvolume.GuestFolder {
 		return fmt.Errorf("a disk cannot be mounted at %.100q", st.MountPoint)
 	}
-	if d.mounted[point] != "" {
-		return nil
+	there, err := mounted()
+	if err != nil || there[point] != "" {
+		return err
 	}
 	if st.Fstype != "" && st.Fstype != "ext4" {
 		return fmt.Errorf("file system %.40q: a VM has ext4 only", st.Fstype)
@@ -74,29 +94,45 @@ func (d *Disks) Mount(ctx context.Context, st *agent.Storage) error {
 	if err := unix.Mount(dev, point, "ext4", flags, data); err != nil {
 		return fmt.Errorf("mount disk %s: %w; the kernel's messages are on the VM's console", st.Source, err)
 	}
-	if d.mounted == nil {
-		d.mounted = map[string]string{}
-	}
-	d.mounted[point] = dev
 	if flags&unix.MS_RDONLY != 0 {
 		return nil
 	}
-	if err := grow(dev, point); err != nil {
-		return fmt.Errorf("disk %s: grow its file system: %w", st.Source, err)
+	if err := finish(dev, point, st.FsGroup); err != nil {
+		return errors.Join(fmt.Errorf("disk %s: %w", st.Source, err), unix.Unmount(point, 0)) // the next try does all again
 	}
-	return setGroup(point, st.FsGroup)
+	return nil
+}
+
+// finish does what a mounted volume needs before a container has it.
+func finish(dev, point string, group *agent.FSGroup) error {
+	if err := grow(dev, point); err != nil {
+		return fmt.Errorf("grow its file system: %w", err)
+	}
+	if err := setGroup(point, group); err != nil {
+		return fmt.Errorf("give its files the group of fsGroup: %w", err)
+	}
+	return nil
 }
 
 // Run lets the file systems of mounted disks grow when their disks have, until ctx ends.
 func (d *Disks) Run(ctx context.Context) {
 	for poll.Sleep(ctx, growEvery) == nil {
-		d.mu.Lock()
-		for point, dev := range d.mounted {
-			if err := grow(dev, point); err != nil {
-				d.Log("a file system does not grow with its disk", "disk", dev, "error", err)
-			}
+		d.growAll()
+	}
+}
+
+func (d *Disks) growAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	there, err := mounted()
+	for point, dev := range there {
+		if err = grow(dev, point); err != nil && !d.failed[dev] {
+			d.Log("a file system does not grow with its disk", "disk", dev, "error", err)
 		}
-		d.mu.Unlock()
+		if d.failed == nil {
+			d.failed = map[string]bool{}
+		}
+		d.failed[dev] = err != nil
 	}
 }
 
@@ -104,13 +140,15 @@ func (d *Disks) Run(ctx context.Context) {
 func (d *Disks) Unmount() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for point, dev := range d.mounted {
-		if err := unix.Unmount(point, 0); err != nil {
-			d.Log("a disk is in use; it is written out and unmounted later", "disk", dev, "error", err)
-			syncAt(point)
-			unix.Unmount(point, unix.MNT_DETACH)
+	there, err := mounted()
+	if err != nil {
+		d.Log("disks are not unmounted", "error", err)
+	}
+	for point, dev := range there {
+		// First, since a container that still has it keeps the file system mounted.
+		if err := errors.Join(syncAt(point), unix.Unmount(point, unix.MNT_DETACH)); err != nil {
+			d.Log("a disk is not written out and unmounted", "disk", dev, "error", err)
 		}
-		delete(d.mounted, point)
 	}
 }
 
@@ -147,14 +185,15 @@ func (d *Disks) find(serial string) string {
 
 // mountFlags are the options that the kernel has as flags; mount(8) has them all.
 var mountFlags = map[string]uintptr{
-	"ro": unix.MS_RDONLY, "rw": 0, "noatime": unix.MS_NOATIME, "relatime": unix.MS_RELATIME, "nodiratime": unix.MS_NODIRATIME,
-	"nodev": unix.MS_NODEV, "nosuid": unix.MS_NOSUID, "noexec": unix.MS_NOEXEC, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC, "defaults": 0,
+	"ro": unix.MS_RDONLY, "noatime": unix.MS_NOATIME, "relatime": unix.MS_RELATIME, "nodiratime": unix.MS_NODIRATIME,
+	"nodev": unix.MS_NODEV, "nosuid": unix.MS_NOSUID, "noexec": unix.MS_NOEXEC, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
+	"strictatime": unix.MS_STRICTATIME, "lazytime": unix.MS_LAZYTIME,
+	// What is so without them.
+	"rw": 0, "defaults": 0, "suid": 0, "dev": 0, "exec": 0, "async": 0, "nofail": 0, "_netdev": 0,
 }
 
-// mountOptions divides a volume's mount options as mount(8) does. Without them a disk
-// brings neither devices nor programs with the rights of others.
+// mountOptions divides a volume's mount options as mount(8) does.
 func mountOptions(options []string) (flags uintptr, data string, err error) {
-	flags = unix.MS_NODEV | unix.MS_NOSUID
 	var rest []string
 	for _, option := range options {
 		flag, known := mountFlags[option]

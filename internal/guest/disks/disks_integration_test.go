@@ -108,6 +108,8 @@ func TestLifeOfADisk(t *testing.T) {
 	dev := s.attach("life-1", file)
 	s.mount(st)
 	s.mount(st)
+	again := &stand{t: t, Disks: &Disks{Sys: s.Sys, Dev: s.Dev, Log: s.Log}} // the forwarder was started again
+	again.mount(st)
 	var root unix.Stat_t
 	if err := unix.Stat(st.MountPoint, &root); err != nil || root.Gid != 1234 || root.Mode&unix.S_ISGID == 0 || root.Mode&0o070 != 0o070 {
 		t.Errorf("root of the volume: group %d, mode %o, %v", root.Gid, root.Mode, err)

@@ -43,6 +43,9 @@ const (
 	superSize   = 0x04 // blocks, the lower 32 bits
 	superLog    = 0x18 // log2 of the block's size, less 10
 	superHigh   = 0x150
+	superLength = 1024
+	// maxLog is that of the largest block, 64 KiB.
+	maxLog = 6
 	// ioctlResize is EXT4_IOC_RESIZE_FS, _IOW('f', 16, __u64).
 	ioctlResize = 0x40086610
 )
@@ -90,16 +93,31 @@ func contentOf(file io.ReaderAt, size int64) (content, error) {
 	if _, err := file.ReadAt(tail, size-emptyTail); err != nil {
 		return 0, err
 	}
-	switch marked := bytes.HasPrefix(tail[emptyTail-markSize:], []byte(formatting)); {
-	case marked:
+	// A file system that has grown over the mark's place is not looked for a mark: files are there.
+	super := head[superOffset : superOffset+superLength]
+	ends, isExt4 := endOf(super)
+	marked := bytes.HasPrefix(tail[emptyTail-markSize:], []byte(formatting))
+	switch {
+	case marked && (!isExt4 || ends <= size-markSize):
 		return isEmpty, nil
-	case binary.LittleEndian.Uint16(head[superOffset+superMagic:]) == 0xef53:
+	case isExt4:
 		return hasExt4, nil
 	case bytes.Count(head, []byte{0}) == len(head) && bytes.Count(tail, []byte{0}) == len(tail):
 		return isEmpty, nil
 	}
 	return hasOther, nil
 }
+
+// endOf returns how many bytes a file system takes, by its superblock.
+func endOf(super []byte) (bytes int64, isExt4 bool) {
+	if binary.LittleEndian.Uint16(super[superMagic:]) != 0xef53 || binary.LittleEndian.Uint32(super[superLog:]) > maxLog {
+		return 0, false
+	}
+	blocks := int64(binary.LittleEndian.Uint32(super[superSize:])) | int64(binary.LittleEndian.Uint32(super[superHigh:]))<<32
+	return blocks * blockOf(super), true
+}
+
+func blockOf(super []byte) int64 { return 1024 << binary.LittleEndian.Uint32(super[superLog:]) }
 
 func format(ctx context.Context, file *os.File, size int64) error {
 	mark := make([]byte, markSize)
@@ -154,16 +172,15 @@ func grow(dev, point string) error {
 	if err != nil {
 		return err
 	}
-	var super [1024]byte
+	var super [superLength]byte
 	if _, err := file.ReadAt(super[:], superOffset); err != nil {
 		return err
 	}
-	block := int64(1024) << binary.LittleEndian.Uint32(super[superLog:])
-	have := int64(binary.LittleEndian.Uint32(super[superSize:])) | int64(binary.LittleEndian.Uint32(super[superHigh:]))<<32
-	want := uint64(size / block)
-	if block <= 0 || (int64(want)-have)*block < leastGrowth {
+	ends, isExt4 := endOf(super[:])
+	if !isExt4 || size-ends < leastGrowth {
 		return nil
 	}
+	want := uint64(size / blockOf(super[:]))
 	dir, err := os.Open(point)
 	if err != nil {
 		return err
@@ -175,11 +192,14 @@ func grow(dev, point string) error {
 	return nil
 }
 
-func syncAt(point string) {
-	if dir, err := os.Open(point); err == nil {
-		unix.Syncfs(int(dir.Fd()))
-		dir.Close()
+// syncAt writes out what was written to a mounted file system.
+func syncAt(point string) error {
+	dir, err := os.Open(point)
+	if err != nil {
+		return err
 	}
+	defer dir.Close()
+	return unix.Syncfs(int(dir.Fd()))
 }
 
 // setGroup gives all files of a volume the pod's fsGroup; by the policy OnRootMismatch

@@ -30,7 +30,22 @@ const (
 // but the removal of the instance, which detaches disks.
 func (s *Service) attachDisks(ctx context.Context, sb *sandbox) error {
 	rec := sb.snapshot()
-	records, err := directvolume.OfPod(cmp.Or(s.opts.DirectVolumes, directvolume.Root), rec.PodUID)
+	if rec.Pooled || s.opts.Cluster == nil {
+		return nil
+	}
+	root := cmp.Or(s.opts.DirectVolumes, directvolume.Root)
+	if rec.PodUID == "" { // the API server did not answer when the sandbox was made
+		targets, err := directvolume.Targets(root)
+		if err != nil || len(targets) == 0 {
+			return err
+		}
+		pod, err := s.opts.Cluster.Pod(ctx, rec.PodNamespace, rec.PodName)
+		if err != nil {
+			return fmt.Errorf("%w: pods of this node have volumes, and whose they are the API server does not say: %w", provider.ErrUnavailable, err)
+		}
+		rec.PodUID = pod.UID
+	}
+	records, err := directvolume.OfPod(root, rec.PodUID)
 	if err != nil || len(records) == 0 {
 		return err
 	}

@@ -93,6 +93,9 @@ func (s *Service) fromPool(ctx context.Context, sb *sandbox, data cloudinit.Clou
 	began = s.opts.Now()
 	if err = s.persist(sb); err == nil {
 		s.opts.Hook(Point{Begun, "hand-over"})
+		err = checkUsable(&vm.Instance)
+	}
+	if err == nil {
 		err = s.wake(ctx, vm)
 	}
 	if err == nil {
@@ -123,7 +126,7 @@ func (s *Service) wake(ctx context.Context, vm *PoolVM) error {
 	defer cancel()
 	began := s.opts.Now()
 	if err := power.PowerOn(ctx, vm.Instance.ID); err != nil {
-		return fmt.Errorf("start instance %s, which waited stopped: %w", vm.Instance.ID, err)
+		return fmt.Errorf("start instance %s, which waited stopped: %w", vm.Instance.ID, redact.Error(err, nil))
 	}
 	for {
 		err := s.sendTo(ctx, handover.ProbeTimeout, vm, nil)
@@ -138,9 +141,6 @@ func (s *Service) wake(ctx context.Context, vm *PoolVM) error {
 
 // handOver sends the VM what another would have got as user-data.
 func (s *Service) handOver(ctx context.Context, vm *PoolVM, data cloudinit.CloudConfig) error {
-	if err := checkUsable(&vm.Instance); err != nil {
-		return err
-	}
 	text, err := data.Generate()
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@
 package relay
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,8 +26,8 @@ func TestDisksOfAContainer(t *testing.T) {
 		{Target: "/elsewhere", Serial: "s2"},
 	}
 	got := container()
-	if !placeDisks(got, disks) {
-		t.Error("nothing has changed")
+	if changed, err := placeDisks(got, disks); !changed || err != nil {
+		t.Errorf("changed: %v, %v", changed, err)
 	}
 	want := container()
 	want.OCI.Mounts[0].Source = "/run/outrigger/volumes/s1"
@@ -35,7 +36,13 @@ func TestDisksOfAContainer(t *testing.T) {
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if other := container(); placeDisks(other, disks[1:]) || len(other.Storages) > 0 {
-		t.Errorf("a container without such a volume has %v", other.Storages)
+	other := container()
+	if changed, err := placeDisks(other, disks[1:]); changed || err != nil || len(other.Storages) > 0 {
+		t.Errorf("a container without such a volume: %v, %v, %v", changed, err, other.Storages)
+	}
+	part := container()
+	part.OCI.Mounts[0].Source = "/var/lib/kubelet/pods/u/volume-subpaths/pv/main/0"
+	if _, err := placeDisks(part, disks); err == nil || !strings.Contains(err.Error(), "subPath") {
+		t.Errorf("a part of the volume: %v", err)
 	}
 }

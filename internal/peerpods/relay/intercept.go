@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -72,7 +73,11 @@ func (s *sandbox) createContainer(argument []byte) ([]byte, error) {
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "CreateContainer: the disks of the sandbox: %v", err)
 	}
-	changed := placeDisks(&request, disks) || limited
+	placed, err := placeDisks(&request, disks)
+	if err != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "CreateContainer: %v", err)
+	}
+	changed := placed || limited
 	if gpus := request.GetOCI().GetAnnotations()[gpuAnnotation]; gpus != "" && gpus != "0" {
 		request.OCI.Annotations[cdiAnnotation] = cdiAllGPUs
 		changed = true
@@ -101,8 +106,11 @@ func limit(spec *agent.Spec) (bool, error) {
 // placeDisks lets the guest mount the disks of a container's volumes, in place of the node's
 // folders, in which nothing is. It reports whether anything changed. Both shims leave the
 // source of such a mount as containerd has it.
-func placeDisks(request *agent.CreateContainerRequest, disks []directvolume.Attached) (changed bool) {
+func placeDisks(request *agent.CreateContainerRequest, disks []directvolume.Attached) (changed bool, err error) {
 	for _, m := range request.GetOCI().GetMounts() {
+		if slices.ContainsFunc(disks, func(d directvolume.Attached) bool { return strings.HasPrefix(m.Source, d.SubPaths()) }) {
+			return false, fmt.Errorf("mount %s is a subPath of a volume, which a pod in a VM cannot have: mount the whole volume", m.Destination)
+		}
 		i := slices.IndexFunc(disks, func(d directvolume.Attached) bool { return d.Target == filepath.Clean(m.Source) })
 		if i < 0 {
 			continue
@@ -116,5 +124,5 @@ func placeDisks(request *agent.CreateContainerRequest, disks []directvolume.Atta
 		request.Storages = append(request.Storages, storage)
 		m.Source, m.Type, changed = storage.MountPoint, "bind", true
 	}
-	return changed
+	return changed, nil
 }

@@ -106,7 +106,10 @@ func newMeters(registry prometheus.Registerer) *meters {
 		Name: "outrigger_csi_request_seconds", Help: "Duration of requests to the driver, by method and code of the reply.",
 		Buckets: prometheus.ExponentialBuckets(0.005, 4, 9),
 	}, []string{"method", "code"})}
-	registry.MustRegister(m.took)
+	var there prometheus.AlreadyRegisteredError
+	if errors.As(registry.Register(m.took), &there) { // a second run in one process
+		m.took = there.ExistingCollector.(*prometheus.HistogramVec)
+	}
 	return m
 }
 

@@ -42,15 +42,16 @@ func scenarioVolumes(t *testing.T, w who) {
 	}
 	first, other := disk("pvc-1"), disk("pvc-2")
 	uid := s.pod("volumes")
-	publish(uid, "/kubelet/a", first)
-	publish("another-pod", "/kubelet/b", other)
+	target := "/kubelet/pods/" + uid + "/a"
+	publish(uid, target, first)
+	publish("another-pod", "/kubelet/pods/another-pod/b", other)
 	s.run("volumes1", "volumes")
 	own := s.peerPod("volumes1", "volumes").Spec.InstanceID
 	if got := holder(first); got == "" || got != own && own != "" || holder(other) != "" {
 		t.Errorf("instance %s; its disk is at %q, another pod's at %q", own, got, holder(other))
 	}
 	attached, err := directvolume.ReadAttached(filepath.Join(s.dir, "pods", "volumes1"))
-	want := []directvolume.Attached{{Target: "/kubelet/a", FsType: "ext4", Options: []string{"noatime"}, FSGroup: "1000"}}
+	want := []directvolume.Attached{{Target: target, FsType: "ext4", Options: []string{"noatime"}, FSGroup: "1000"}}
 	if len(attached) == 1 {
 		want[0].Serial = attached[0].Serial
 	}
@@ -58,7 +59,8 @@ func scenarioVolumes(t *testing.T, w who) {
 		t.Errorf("attached %+v, %v; want %+v", attached, err, want)
 	}
 
-	publish(s.pod("next"), "/kubelet/c", first)
+	next := s.pod("next")
+	publish(next, "/kubelet/pods/"+next+"/c", first)
 	if err := s.create("next1", "next"); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +84,8 @@ func scenarioVolumes(t *testing.T, w who) {
 		t.Error("the disk is at an instance that is gone")
 	}
 
-	publish(s.pod("lost"), "/kubelet/d", "no-such-disk")
+	lost := s.pod("lost")
+	publish(lost, "/kubelet/pods/"+lost+"/d", "no-such-disk")
 	if err := errors.Join(s.create("lost1", "lost"), s.start("lost1")); err == nil || !strings.Contains(err.Error(), "attach disk no-such-disk") {
 		t.Errorf("a disk that does not exist: %v", err)
 	}
