@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/arguments"
+	checked "github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/test/csisanity"
 )
 
@@ -28,5 +28,5 @@ func TestCSISanity(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	csisanity.Run(t, csisanity.Options{Provider: arguments.Checked(p), NodeID: node.ID, Zone: node.Zone})
+	csisanity.Run(t, csisanity.Options{Provider: checked.Checked(p), NodeID: node.ID, Zone: node.Zone})
 }
