@@ -27,6 +27,10 @@ const (
 	maxDisks = 64
 	// plugWait is how long QEMU may take to attach or detach a disk: a few milliseconds.
 	plugWait = 20 * time.Second
+	// lockWait is how long the lock of an image may outlive the QEMU that had it: one that was
+	// killed has ended for us when its first thread has.
+	lockWait  = 3 * time.Second
+	pollImage = 50 * time.Millisecond
 	// pollPlug is how often it is looked whether QEMU has let a disk go.
 	pollPlug = 2 * time.Millisecond
 )
@@ -100,7 +104,12 @@ func plug(ctx context.Context, m *monitor, id string) error {
 	for _, property := range scsiDisk(id) {
 		device[property[0]] = property[1]
 	}
-	return openElsewhere(m.call("device_add", device, nil))
+	for end := time.Now().Add(lockWait); ; {
+		err := openElsewhere(m.call("device_add", device, nil))
+		if !errors.Is(err, provider.ErrInUse) || time.Now().After(end) || poll.Sleep(ctx, pollImage) != nil {
+			return err
+		}
+	}
 }
 
 // open opens an image.
