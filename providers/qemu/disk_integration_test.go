@@ -19,7 +19,6 @@ import (
 
 	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/test/tier"
 )
 
 // diskWatcher is the "debug shell" of the guests in these tests. It says on the console which
@@ -159,7 +158,6 @@ func killQEMU(t *testing.T, p *Provider, i *provider.Instance) {
 
 // TestDiskMovesBetweenVMs, all of which run: they were restored, are restarted or killed.
 func TestDiskMovesBetweenVMs(t *testing.T) {
-	tier.OnlyAll(t) // half a minute; test/e2e has a disk that moves, too
 	p := openDisks(t)
 	a, b := create(t, p, "a"), create(t, p, "b")
 	if restoredFrom(t, p, a) == "" {

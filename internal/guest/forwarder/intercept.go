@@ -29,7 +29,10 @@ func (f *Forwarder) intercept(ctx context.Context, _, method string, payload []b
 	switch method {
 	case "CreateContainer":
 		return rewrite(payload, new(agent.CreateContainerRequest), func(request *agent.CreateContainerRequest) error {
-			return errors.Join(f.mountDisks(ctx, request), f.createContainer(request))
+			if err := f.mountDisks(ctx, request); err != nil {
+				return err
+			}
+			return f.createContainer(request)
 		})
 	case "CreateSandbox":
 		if f.DropDNS {

@@ -76,7 +76,7 @@ func attachWhenFree(ctx context.Context, disks provider.DiskController, disk, in
 	for {
 		attachment, err := disks.AttachDisk(ctx, disk, instance)
 		if err == nil && (attachment == nil || attachment.Serial == "") {
-			err = fmt.Errorf("%w: the provider says not what the guest knows the disk by", provider.ErrUnknown)
+			err = fmt.Errorf("%w: the provider does not say what the guest knows the disk by", provider.ErrUnknown)
 		}
 		if !errors.Is(err, provider.ErrInUse) {
 			return attachment, err
