@@ -40,7 +40,9 @@ const (
 func (p *Provider) giveAddress(ctx context.Context, m *machine) error {
 	holder, kind := m.id, holderInstance
 	if m.tags[tagAddress] == addressEgress {
-		if err := p.tagInterface(ctx, m); err != nil {
+		if err := p.tagInterface(ctx, m); errors.Is(err, provider.ErrNotFound) {
+			return fmt.Errorf("%s: %w: %v", m.id, errGone, err)
+		} else if err != nil {
 			return err
 		}
 		holder, kind = m.second, holderNIC

@@ -265,6 +265,17 @@ func TestDeletedWhileMade(t *testing.T) {
 	wantNothing(t, c)
 }
 
+// TestDeletedBeforeItsInterfaceHasTags: the interface goes with the instance while it gets its tags.
+func TestDeletedBeforeItsInterfaceHasTags(t *testing.T) {
+	c := newCloud(t, sim.Options{})
+	p := newProvider(t, settings(c))
+	c.Script(cloudsim.Refused("ecs:TagResources", 404, "InvalidResourceId.NotFound"))
+	if _, err := create(t, p, "deleted", provider.InstanceTypeSpec{MultiNic: true}); !errors.Is(err, errGone) {
+		t.Errorf("create: %v", err)
+	}
+	wantNothing(t, c)
+}
+
 // TestThrottled: the cloud's limit of calls is waited for, and the context ends
 // the waiting.
 func TestThrottled(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/outrigger/outrigger/provider"
@@ -87,8 +88,8 @@ func (p *Provider) launch(ctx context.Context, s *session, pl *plan) (*types.Ins
 const maxTypes = 10
 
 // attempt tries types and subnets, the cheapest type first, as long as the
-// cloud says that it has none left. Between refusals it never goes on: only
-// then is it certain that nothing was made.
+// cloud says that it has none left, and no call before that went without a
+// reply: only then is it certain that nothing was made.
 func (p *Provider) attempt(ctx context.Context, s *session, pl *plan, token string) (*types.Instance, error) {
 	type place struct{ instanceType, subnet string }
 	var list []place
@@ -98,22 +99,41 @@ func (p *Provider) attempt(ctx context.Context, s *session, pl *plan, token stri
 		}
 	}
 	return places.Try(list, places.NoCapacity, func(at place) (*types.Instance, error) {
-		out, err := s.ec2().RunInstances(ctx, p.request(pl, at.instanceType, at.subnet, token))
+		var repeated retries
+		out, err := s.ec2().RunInstances(ctx, p.request(pl, at.instanceType, at.subnet, token), repeated.watch)
 		switch {
 		case err == nil && len(out.Instances) == 1:
 			p.doubtful.Delete(pl.key)
 			return &out.Instances[0], nil
 		case err == nil:
 			return nil, fmt.Errorf("%w: RunInstances returned %d instances", provider.ErrUnknown, len(out.Instances))
-		case !refused(err) && at.subnet != "":
+		case (!refused(err) || repeated.doubtful) && at.subnet != "":
 			p.doubtful.Store(pl.key, at.subnet)
 		}
 		what := fmt.Sprintf("type %s, AMI %s", at.instanceType, pl.image.id)
 		if at.subnet != "" {
 			what += ", subnet " + at.subnet
 		}
-		return nil, classify(what, err)
+		err = classify(what, err)
+		if places.NoCapacity(err) && repeated.doubtful {
+			err = fmt.Errorf("%w: a call before that had no reply, and may have made the instance: %v", provider.ErrUnavailable, err)
+		}
+		return nil, err
 	})
+}
+
+// retries tells of the calls that the SDK repeated by itself.
+type retries struct {
+	sdk.Retryer
+	doubtful bool // one of them may have done its work
+}
+
+func (r *retries) watch(o *ec2.Options) { r.Retryer, o.Retryer = o.Retryer, r }
+
+// RetryDelay is called after each call that is repeated.
+func (r *retries) RetryDelay(attempt int, err error) (time.Duration, error) {
+	r.doubtful = r.doubtful || !refused(err)
+	return r.Retryer.RetryDelay(attempt, err)
 }
 
 // order returns the subnets in the order of the configuration, but beginning with the

@@ -303,6 +303,19 @@ func TestFailedVMOfSomebodyDead(t *testing.T) {
 	s.wantNothing()
 }
 
+// TestFailed: a VM whose creation a deletion stopped, and whose deletion failed, is not waited for.
+func TestFailed(t *testing.T) {
+	for power, want := range map[string]bool{"": true, "PowerState/starting": true, "PowerState/running": false} {
+		vm := &armcompute.VirtualMachine{Properties: &armcompute.VirtualMachineProperties{
+			ProvisioningState: new("Failed"),
+			InstanceView:      &armcompute.VirtualMachineInstanceView{Statuses: []*armcompute.InstanceViewStatus{{Code: &power}}},
+		}}
+		if got := failed(vm); got != want {
+			t.Errorf("%q: %v", power, got)
+		}
+	}
+}
+
 func TestVMOfSomebodyElse(t *testing.T) {
 	s := newStand(t, azuresim.Options{})
 	s.cloud.AddForeign(vmName("schedules", "key-1"), map[string]string{"owner": "somebody"})

@@ -65,9 +65,10 @@ func power(vm *armcompute.VirtualMachine) string {
 }
 
 // failed reports whether the VM's creation has failed. A VM whose guest never said
-// that it was ready counts as failed too for Azure, but it runs.
+// that it was ready counts as failed too for Azure, but it runs. One that a deletion
+// stopped on its way, and that failed itself, may be "starting" for ever.
 func failed(vm *armcompute.VirtualMachine) bool {
-	return provisioning(vm) == provisioningFailed && power(vm) == ""
+	return provisioning(vm) == provisioningFailed && !isPlaced(vm)
 }
 
 // failureOf returns the error of a VM whose provisioning failed.

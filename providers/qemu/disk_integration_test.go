@@ -24,26 +24,31 @@ import (
 // diskWatcher is the "debug shell" of the guests in these tests. It says on the console which
 // disks there are, by serial number (page 0x80 of the vital product data has it after four bytes),
 // their sectors, and what is on them. Then it leaves its host name on a disk, and a number at
-// 1 MiB, and, when that is on the disk, the same at 3 MiB.
+// 1 MiB, and, when that is on the disk, the same at 3 MiB. It has device files of its own: if it
+// wrote to /dev/sda when that disk was just taken away, it would make an ordinary file there, which
+// hides the next disk.
 const diskWatcher = `#!/bin/busybox sh
 b=/bin/busybox
+$b mkdir /disks
 seen=" "
 i=1
 while :; do
 	now=" "
 	for d in /sys/block/sd*; do
 		[ -e $d/size ] || continue
-		n=${d##*/}
+		dev=$($b cat $d/dev) || continue
+		n=/disks/$dev
+		[ -b $n ] || $b mknod $n b ${dev%:*} ${dev#*:}
 		serial=$($b dd if=$d/device/vpd_pg80 bs=1 skip=4 2>/dev/null)
 		disk="$serial sectors=$($b cat $d/size)"
 		now="$now$disk "
 		case "$seen" in *" $disk "*) ;; *)
-			holds=$($b dd if=/dev/$n bs=512 count=1 2>/dev/null | $b tr -d '\000')
-			printf "left by %s" "$($b hostname)" | $b dd of=/dev/$n conv=fsync,notrunc 2>/dev/null
+			holds=$($b dd if=$n bs=512 count=1 2>/dev/null | $b tr -d '\000')
+			printf "left by %s" "$($b hostname)" | $b dd of=$n conv=fsync,notrunc 2>/dev/null
 			echo "WATCHER sees $disk holds=<$holds>" # it is written: the VM may end
 		esac
-		$b printf %08d $i | $b dd of=/dev/$n bs=1M seek=1 conv=fsync,notrunc 2>/dev/null
-		$b printf %08d $i | $b dd of=/dev/$n bs=1M seek=3 conv=fsync,notrunc 2>/dev/null
+		$b printf %08d $i | $b dd of=$n bs=1M seek=1 conv=fsync,notrunc 2>/dev/null
+		$b printf %08d $i | $b dd of=$n bs=1M seek=3 conv=fsync,notrunc 2>/dev/null
 	done
 	[ "$now" = "$seen" ] || echo "WATCHER has<$now>"
 	seen=$now

@@ -4,8 +4,8 @@ package qemu
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -22,6 +22,9 @@ import (
 type monitor struct {
 	conn *net.UnixConn
 	dec  *json.Decoder
+	// id is of the last command. QEMU may send a connection the answer to a command of the
+	// connection before, whose process was killed.
+	id string
 	// disobey keeps the end of the context from ending reads and writes.
 	disobey func() bool
 }
@@ -53,11 +56,10 @@ func (m *monitor) greet() error {
 	var greeting struct {
 		QMP *json.RawMessage `json:"QMP"`
 	}
-	if err := m.dec.Decode(&greeting); err != nil {
-		return err
-	}
-	if greeting.QMP == nil {
-		return errors.New("no greeting")
+	for greeting.QMP == nil {
+		if err := m.dec.Decode(&greeting); err != nil {
+			return err
+		}
 	}
 	return m.execute("qmp_capabilities")
 }
@@ -68,23 +70,35 @@ func (m *monitor) execute(command string) error { return m.call(command, nil, ni
 // call runs a command with arguments, unless they are nil, and decodes what it
 // returns into result, unless that is nil.
 func (m *monitor) call(command string, arguments, result any) error {
+	return m.send(command, arguments, result, nil)
+}
+
+// send runs a command, with which an open file goes to QEMU.
+func (m *monitor) send(command string, arguments, result any, file *os.File) error {
+	m.id = rand.Text()
 	line, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
 		Arguments any    `json:"arguments,omitempty"`
-	}{command, arguments})
+		ID        string `json:"id"`
+	}{command, arguments, m.id})
 	if err != nil {
 		return fmt.Errorf("QMP %s: %w", command, err)
 	}
-	if _, err := m.conn.Write(append(line, '\n')); err != nil {
+	var rights []byte
+	if file != nil {
+		rights = unix.UnixRights(int(file.Fd()))
+	}
+	if _, _, err := m.conn.WriteMsgUnix(append(line, '\n'), rights, nil); err != nil {
 		return fmt.Errorf("QMP %s: %w", command, err)
 	}
 	return m.reply(command, result)
 }
 
-// reply reads on to the answer to a command.
+// reply reads on to the answer to the last command.
 func (m *monitor) reply(command string, result any) error {
 	for {
 		var reply struct {
+			ID     string          `json:"id"`
 			Return json.RawMessage `json:"return"`
 			Error  *struct {
 				Desc string `json:"desc"`
@@ -94,9 +108,9 @@ func (m *monitor) reply(command string, result any) error {
 			return fmt.Errorf("QMP %s: %w", command, err)
 		}
 		switch {
+		case reply.ID != m.id: // an event, or the answer to another
 		case reply.Error != nil:
 			return fmt.Errorf("QMP %s: %s", command, reply.Error.Desc)
-		case reply.Return == nil: // an event
 		case result == nil:
 			return nil
 		default:
@@ -107,12 +121,7 @@ func (m *monitor) reply(command string, result any) error {
 
 // give hands QEMU an open file under a name.
 func (m *monitor) give(name string, file *os.File) error {
-	rights := unix.UnixRights(int(file.Fd()))
-	line := fmt.Sprintf("{\"execute\":\"getfd\",\"arguments\":{\"fdname\":%q}}\n", name)
-	if _, _, err := m.conn.WriteMsgUnix([]byte(line), rights, nil); err != nil {
-		return fmt.Errorf("QMP getfd: %w", err)
-	}
-	return m.reply("getfd", nil)
+	return m.send("getfd", map[string]string{"fdname": name}, nil, file)
 }
 
 // await asks for a status until it is want, for as long as it is one of the others.
