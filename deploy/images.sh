@@ -68,7 +68,7 @@ pack_qemu() {
 pack_csi() {
   local files=() program
   [ "$arch" = "$(go env GOHOSTARCH)" ] || { echo "images: outrigger-csi has programs of this machine and is for $(go env GOHOSTARCH) only, not $arch" >&2; exit 1; }
-  for program in mount umount blkid fsck fsck.ext4 mkfs.ext4 resize2fs; do
+  for program in mount umount blkid e2fsck mke2fs resize2fs; do
     files+=("/usr/bin/$program=$(readlink -f "$(PATH=$PATH:/usr/sbin:/sbin command -v "$program" || echo "/usr/sbin/$program")")")
   done
   for program in "${files[@]}"; do

@@ -79,7 +79,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{options: o}
 	if o.Node != nil {
-		d.node = newNode(*o.Node, o.Workloads)
+		d.node = &node{NodeOptions: *o.Node, workloads: o.Workloads, log: o.Log}
 	}
 	if o.Provider == nil {
 		return d, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"slices"
 
@@ -38,9 +39,8 @@ type node struct {
 	csi.UnimplementedNodeServer
 	NodeOptions
 	workloads Workloads
+	log       *slog.Logger
 }
-
-func newNode(o NodeOptions, w Workloads) *node { return &node{NodeOptions: o, workloads: w} }
 
 // NodeGetCapabilities implements [csi.NodeServer].
 func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {

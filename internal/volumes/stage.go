@@ -11,6 +11,8 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/mount-utils"
+
+	"github.com/outrigger/outrigger/internal/blockdevice"
 )
 
 // NodeStageVolume implements [csi.NodeServer]: it mounts the disk. Of a volume for pods in VMs, and
@@ -24,14 +26,14 @@ func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeReques
 		return nil, err
 	}
 	if placement == OnNode {
-		if err := n.stage(r); err != nil {
+		if err := n.stage(ctx, r); err != nil {
 			return nil, err
 		}
 	}
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-func (n *node) stage(r *csi.NodeStageVolumeRequest) error {
+func (n *node) stage(ctx context.Context, r *csi.NodeStageVolumeRequest) error {
 	device, err := n.device(r.GetPublishContext()[keySerial])
 	if err != nil || r.GetVolumeCapability().GetBlock() != nil {
 		return err
@@ -46,44 +48,36 @@ func (n *node) stage(r *csi.NodeStageVolumeRequest) error {
 	case there != nil:
 		return fmt.Errorf("%w: %s is mounted at %s, and not %s of volume %s", errPrecondition, there.Device, path, device, r.GetVolumeId())
 	}
-	want := fileSystem(r.GetVolumeCapability())
-	if err := n.checkContent(device, want); err != nil {
-		return fmt.Errorf("volume %s: %w", r.GetVolumeId(), err)
+	options := mountOptions(r.GetVolumeCapability(), false)
+	readOnly := slices.Contains(options, "ro")
+	if !readOnly {
+		// It goes on when kubelet has given up: it waits for the volume when it asks again.
+		if err := blockdevice.Prepare(context.WithoutCancel(ctx), device, n.log.Info); errors.Is(err, blockdevice.ErrContent) {
+			return fmt.Errorf("%w: volume %s, disk %s: %w", errPrecondition, r.GetVolumeId(), device, err)
+		} else if err != nil {
+			return fmt.Errorf("volume %s, disk %s: %w", r.GetVolumeId(), device, err)
+		}
 	}
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return err
 	}
-	options := mountOptions(r.GetVolumeCapability(), false)
-	if err := n.Mounts.FormatAndMount(device, path, want, options); err != nil {
+	if err := n.Mounts.Mount(device, path, fileSystem(r.GetVolumeCapability()), options); err != nil {
 		return fmt.Errorf("volume %s: %w", r.GetVolumeId(), err)
 	}
-	if slices.Contains(options, "ro") {
+	if readOnly {
 		return nil
 	}
 	return n.grow(device, path) // a copy may be larger than its source
 }
 
-// checkContent returns an error if a disk has anything but the file system. Only a disk that is
-// proven empty is formatted: not to find a file system proves nothing.
-func (n *node) checkContent(device, want string) error {
-	found, err := n.Mounts.GetDiskFormat(device)
-	switch {
-	case err != nil:
-		return fmt.Errorf("look what is on %s: %w", device, err)
-	case found == want:
-		return nil
-	case found != "":
-		return fmt.Errorf("%w: %s has %s and the StorageClass or PersistentVolume asks for %s: it is never formatted", errPrecondition, device, found, want)
-	}
-	empty, err := isEmpty(device)
-	if err == nil && !empty {
-		err = fmt.Errorf("%w: %s has data that is not a known file system: it is never formatted: use volumeMode Block, or erase it (blkdiscard, or dd of zeros)", errPrecondition, device)
-	}
-	return err
-}
-
 // grow makes a mounted file system as large as its disk.
 func (n *node) grow(device, path string) error {
+	if err := blockdevice.Rescan(n.Sys, device); err != nil {
+		return fmt.Errorf("ask %s for its size: %w", device, err)
+	}
+	if blocks, err := blockdevice.Blocks(device); err != nil || blocks == 0 {
+		return err
+	}
 	if _, err := mount.NewResizeFs(n.Mounts.Exec).Resize(device, path); err != nil {
 		return fmt.Errorf("grow the file system of %s at %s: %w", device, path, err)
 	}

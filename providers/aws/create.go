@@ -122,7 +122,7 @@ func (p *Provider) attempt(ctx context.Context, s *session, pl *plan, token stri
 	})
 }
 
-// retries tells of the calls that the SDK repeated by itself.
+// retries is called by the SDK for each call that it repeats by itself.
 type retries struct {
 	sdk.Retryer
 	doubtful bool // one of them may have done its work

@@ -28,7 +28,7 @@ type Room struct {
 // nothing of pods, machines or Nodes.
 var shared = []string{
 	"provider", "internal/accounts", "internal/authority", "internal/checkreport", "internal/commandline", "internal/dockerengine", "internal/filetree", "internal/guestinfo", "internal/kubeapi", "internal/kvm", "internal/loadbalancer", "internal/localnet", "internal/netprobe",
-	"internal/controllers", "internal/directvolume", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/providerid", "internal/redact", "internal/sbom", "internal/timeline",
+	"internal/blockdevice", "internal/controllers", "internal/directvolume", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/providerid", "internal/redact", "internal/sbom", "internal/timeline",
 	"internal/upstream", "internal/variables", "internal/version", "internal/wholefile",
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger/outrigger/internal/blockdevice"
 	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/provider/kit/poll"
@@ -29,6 +30,11 @@ const (
 	appearPause   = 50 * time.Millisecond
 	// growEvery is how often the sizes of mounted disks are looked at.
 	growEvery = 2 * time.Second
+	// mountPatience is how long a call waits for a disk: monitors of agents take one that does not
+	// answer for longer as lost.
+	mountPatience = 5 * time.Second
+	// unreadyFolder is where disks are mounted until they are ready.
+	unreadyFolder = directvolume.GuestFolder + "-unready"
 )
 
 // Disks are those that are mounted in this VM.
@@ -39,6 +45,8 @@ type Disks struct {
 	Log func(text string, args ...any)
 
 	mu sync.Mutex
+	// mountings are by mount point, until somebody has heard what came of them.
+	mountings map[string]*mounting
 	// failed are devices whose file systems did not grow: that is said once.
 	failed map[string]bool
 }
@@ -59,53 +67,101 @@ func mounted() (map[string]string, error) {
 	return devices, nil
 }
 
+// mounting is what makes a disk ready for containers.
+type mounting struct {
+	began time.Time
+	done  chan struct{}
+	err   error // when done is closed
+}
+
 // Mount mounts the disk of a storage where that says. A disk that is mounted there already
-// stays: containers of a pod share it.
+// stays: containers of a pod share it. If it takes so long that other calls of the connection
+// would wait, that is an error, and it goes on: who asks again gets what came of it.
 func (d *Disks) Mount(ctx context.Context, st *agent.Storage) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	point := filepath.Clean(st.MountPoint)
-	if filepath.Dir(point) != directvolume.GuestFolder {
-		return fmt.Errorf("a disk cannot be mounted at %.100q", st.MountPoint)
-	}
-	there, err := mounted()
-	if err != nil || there[point] != "" {
+	m, err := d.begin(context.WithoutCancel(ctx), st)
+	if err != nil || m == nil {
 		return err
 	}
+	wait, cancel := context.WithTimeout(ctx, mountPatience)
+	defer cancel()
+	select {
+	case <-m.done:
+	case <-wait.Done():
+		return fmt.Errorf("disk %s is not mounted yet, after %s: it has not appeared, or its file system is made, checked or given its group; the container can be created when that is done",
+			st.Source, time.Since(m.began).Round(time.Second))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.mountings, filepath.Clean(st.MountPoint))
+	return m.err
+}
+
+// begin returns nil for a disk that is mounted.
+func (d *Disks) begin(ctx context.Context, st *agent.Storage) (*mounting, error) {
+	point := filepath.Clean(st.MountPoint)
+	if filepath.Dir(point) != directvolume.GuestFolder {
+		return nil, fmt.Errorf("a disk cannot be mounted at %.100q", st.MountPoint)
+	}
 	if st.Fstype != "" && st.Fstype != "ext4" {
-		return fmt.Errorf("file system %.40q: a VM has ext4 only", st.Fstype)
+		return nil, fmt.Errorf("file system %.40q: a VM has ext4 only", st.Fstype)
 	}
 	flags, data, err := mountOptions(st.Options)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m := d.mountings[point]; m != nil {
+		return m, nil
+	}
+	there, err := mounted()
+	if err != nil || there[point] != "" {
+		return nil, err
+	}
+	m := &mounting{began: time.Now(), done: make(chan struct{})}
+	if d.mountings == nil {
+		d.mountings = map[string]*mounting{}
+	}
+	d.mountings[point] = m
+	go func() {
+		defer close(m.done)
+		m.err = d.mount(ctx, st, flags, data)
+	}()
+	return m, nil
+}
+
+// mount brings the disk to its mount point when it is ready: a forwarder that is started again
+// takes what is there for ready.
+func (d *Disks) mount(ctx context.Context, st *agent.Storage, flags uintptr, data string) error {
 	dev, err := d.await(ctx, st.Source)
 	if err != nil {
 		return err
 	}
 	if flags&unix.MS_RDONLY == 0 {
-		if err := d.prepare(ctx, dev); err != nil {
+		if err := blockdevice.Prepare(ctx, dev, d.Log); err != nil {
 			return fmt.Errorf("disk %s: %w", st.Source, err)
 		}
 	}
-	if err := os.MkdirAll(point, 0o755); err != nil {
+	before := filepath.Join(unreadyFolder, filepath.Base(st.MountPoint))
+	unix.Unmount(before, unix.MNT_DETACH) // of one that was killed
+	if err := errors.Join(os.MkdirAll(before, 0o700), os.MkdirAll(st.MountPoint, 0o755)); err != nil {
 		return err
 	}
-	if err := unix.Mount(dev, point, "ext4", flags, data); err != nil {
+	if err := unix.Mount(dev, before, "ext4", flags, data); err != nil {
 		return fmt.Errorf("mount disk %s: %w; the kernel's messages are on the VM's console", st.Source, err)
 	}
-	if flags&unix.MS_RDONLY != 0 {
-		return nil
+	defer unix.Unmount(before, unix.MNT_DETACH)
+	if flags&unix.MS_RDONLY == 0 {
+		if err := finish(dev, before, st.FsGroup); err != nil {
+			return fmt.Errorf("disk %s: %w", st.Source, err) // the next try does all again
+		}
 	}
-	if err := finish(dev, point, st.FsGroup); err != nil {
-		return errors.Join(fmt.Errorf("disk %s: %w", st.Source, err), unix.Unmount(point, 0)) // the next try does all again
-	}
-	return nil
+	return unix.Mount(before, st.MountPoint, "", unix.MS_BIND, "")
 }
 
 // finish does what a mounted volume needs before a container has it.
 func finish(dev, point string, group *agent.FSGroup) error {
-	if err := grow(dev, point); err != nil {
+	if err := blockdevice.Grow(dev, point); err != nil {
 		return fmt.Errorf("grow its file system: %w", err)
 	}
 	if err := setGroup(point, group); err != nil {
@@ -126,7 +182,7 @@ func (d *Disks) growAll() {
 	defer d.mu.Unlock()
 	there, err := mounted()
 	for point, dev := range there {
-		if err = grow(dev, point); err != nil && !d.failed[dev] {
+		if err = errors.Join(blockdevice.Rescan(d.Sys, dev), blockdevice.Grow(dev, point)); err != nil && !d.failed[dev] {
 			d.Log("a file system does not grow with its disk", "disk", dev, "error", err)
 		}
 		if d.failed == nil {
@@ -157,8 +213,12 @@ func (d *Disks) await(ctx context.Context, serial string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, appearTimeout)
 	defer cancel()
 	for {
-		if dev := d.find(serial); dev != "" {
-			return dev, nil
+		switch found := blockdevice.Find(d.Sys, d.Dev, serial); len(found) {
+		case 0:
+		case 1:
+			return found[0], nil
+		default:
+			return "", fmt.Errorf("disks %s of the VM all have the serial number %.100q", strings.Join(found, ", "), serial)
 		}
 		if poll.Sleep(ctx, appearPause) != nil {
 			return "", fmt.Errorf("the VM has no disk with the serial number %.100q", serial)
@@ -166,21 +226,14 @@ func (d *Disks) await(ctx context.Context, serial string) (string, error) {
 	}
 }
 
-func (d *Disks) find(serial string) string {
-	entries, _ := os.ReadDir(filepath.Join(d.Sys, "block"))
-	for _, e := range entries {
-		of := filepath.Join(d.Sys, "block", e.Name())
-		for _, path := range []string{"serial", "device/serial"} { // virtio, NVMe
-			if data, err := os.ReadFile(filepath.Join(of, path)); err == nil && strings.TrimSpace(string(data)) == serial {
-				return filepath.Join(d.Dev, e.Name())
-			}
-		}
-		// SPC-6: the page's own header has 4 bytes.
-		if page, err := os.ReadFile(filepath.Join(of, "device/vpd_pg80")); err == nil && len(page) > 4 && strings.TrimSpace(string(page[4:])) == serial {
-			return filepath.Join(d.Dev, e.Name())
-		}
+// syncAt writes out what was written to a mounted file system.
+func syncAt(point string) error {
+	dir, err := os.Open(point)
+	if err != nil {
+		return err
 	}
-	return ""
+	defer dir.Close()
+	return unix.Syncfs(int(dir.Fd()))
 }
 
 // mountFlags are the options that the kernel has as flags; mount(8) has them all.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package disks
+package blockdevice
 
 import (
 	"bytes"
@@ -9,17 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
 const (
@@ -50,8 +46,12 @@ const (
 	ioctlResize = 0x40086610
 )
 
-// prepare formats a disk that is empty and checks one that is not.
-func (d *Disks) prepare(ctx context.Context, dev string) error {
+// ErrContent is of a disk that is not used as it is: it has something that is not ext4.
+var ErrContent = errors.New("it has something that is not ext4, and is never formatted: use it as a block device, or erase it (blkdiscard, or dd of zeros)")
+
+// Prepare makes a disk one that can be mounted: it formats one that is proven empty, of which it
+// tells log, and checks the file system of another. One that formatting was cut short on counts as empty.
+func Prepare(ctx context.Context, dev string, log func(text string, args ...any)) error {
 	file, err := os.OpenFile(dev, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -68,9 +68,9 @@ func (d *Disks) prepare(ctx context.Context, dev string) error {
 		file.Close()
 		return check(ctx, dev)
 	case kind == hasOther:
-		return errors.New("it holds something that is not ext4; it is not formatted, since nobody said that its content may go")
+		return ErrContent
 	}
-	d.Log("formatting an empty disk", "disk", dev, "bytes", size)
+	log("formatting an empty disk", "disk", dev, "bytes", size)
 	return format(ctx, file, size)
 }
 
@@ -160,27 +160,13 @@ func run(ctx context.Context, tool string, args ...string) error {
 	return nil
 }
 
-// grow brings a mounted file system to the size of its disk. The kernel asks for
+// Grow brings a mounted file system to the size of its disk. The kernel asks for
 // CAP_SYS_RESOURCE.
-func grow(dev, point string) error {
-	file, err := os.Open(dev)
-	if err != nil {
+func Grow(dev, point string) error {
+	want, err := Blocks(dev)
+	if err != nil || want == 0 {
 		return err
 	}
-	defer file.Close()
-	size, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	var super [superLength]byte
-	if _, err := file.ReadAt(super[:], superOffset); err != nil {
-		return err
-	}
-	ends, isExt4 := endOf(super[:])
-	if !isExt4 || size-ends < leastGrowth {
-		return nil
-	}
-	want := uint64(size / blockOf(super[:]))
 	dir, err := os.Open(point)
 	if err != nil {
 		return err
@@ -192,63 +178,25 @@ func grow(dev, point string) error {
 	return nil
 }
 
-// syncAt writes out what was written to a mounted file system.
-func syncAt(point string) error {
-	dir, err := os.Open(point)
+// Blocks returns how many blocks the file system of a disk can have; 0 if it has them, except for what
+// [Prepare] leaves free at the end, or if there is none.
+func Blocks(dev string) (uint64, error) {
+	file, err := os.Open(dev)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	defer dir.Close()
-	return unix.Syncfs(int(dir.Fd()))
-}
-
-// setGroup gives all files of a volume the pod's fsGroup; by the policy OnRootMismatch
-// unless the volume's root has it.
-func setGroup(point string, group *agent.FSGroup) error {
-	if group == nil {
-		return nil
-	}
-	gid := int(group.GroupId)
-	var st unix.Stat_t
-	if err := unix.Stat(point, &st); err != nil {
-		return err
-	}
-	if group.GroupChangePolicy == agent.FSGroupChangePolicy_OnRootMismatch && int(st.Gid) == gid && st.Mode&unix.S_ISGID != 0 {
-		return nil
-	}
-	root, err := os.OpenRoot(point)
+	defer file.Close()
+	size, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	defer root.Close()
-	var folders []string
-	err = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if e.IsDir() {
-			folders = append(folders, path) // the root last: with it the whole is done
-			return nil
-		}
-		return setGroupOf(root, path, gid, e.Type()&fs.ModeSymlink != 0)
-	})
-	for i := len(folders) - 1; i >= 0 && err == nil; i-- {
-		err = setGroupOf(root, filepath.Clean(folders[i]), gid, false)
+	var super [superLength]byte
+	if _, err := file.ReadAt(super[:], superOffset); err != nil {
+		return 0, err
 	}
-	return err
-}
-
-func setGroupOf(root *os.Root, path string, gid int, link bool) error {
-	if err := root.Lchown(path, -1, gid); err != nil || link {
-		return err
+	ends, isExt4 := endOf(super[:])
+	if !isExt4 || size-ends < leastGrowth {
+		return 0, nil
 	}
-	info, err := root.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() && !info.IsDir() {
-		return err
-	}
-	mode := info.Mode() | 0o660
-	if info.IsDir() {
-		mode |= 0o110 | fs.ModeSetgid
-	}
-	return root.Chmod(path, mode)
+	return uint64(size / blockOf(super[:])), nil
 }
