@@ -16,7 +16,8 @@ Each run is compared with what SPECIFICATION.md promises (test/bench/promises) a
 a line to bench-history.jsonl in $XDG_CACHE_HOME/outrigger. Exit status: 0 all promises that were asked for are
 kept; 1 one is not kept, or did not run, or a measurement failed; 3 none is known to be broken, but one that
 wants an idle machine was not kept on a busy one. (make makes 2 of either.) Further
-arguments are those of the program in test/bench: -machine-clusters=30, -operator-peer=FILE.
+arguments are those of the program in test/bench: -machine-clusters=30, -operator-peer=FILE,
+-peer="PROGRAM libvirt -uri qemu:///system" (another cloud-api-adaptor, in the measurement start).
 TEXT
 }
 

@@ -7,8 +7,10 @@ package bench
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -19,6 +21,8 @@ import (
 	"github.com/outrigger/outrigger/test/bench/promises"
 	"github.com/outrigger/outrigger/test/stand"
 )
+
+var peer = flag.String("peer", "", "command line of another cloud-api-adaptor to measure beside ours, which takes -socket and -pods-dir as upstream's does, such as \"/opt/cloud-api-adaptor libvirt -uri qemu:///system\"; none if it is empty")
 
 // way is one of the ways in which a pod gets its VM.
 type way struct {
@@ -57,11 +61,15 @@ func podStart(t *testing.T, runs int) measured {
 	restored := &way{name: "VM is restored", stages: stages()}
 	pooled := &way{name: "VM of a pool", pool: stand.Dir(t), stages: stages()}
 	restored.run(t) // makes the template
-	measure(t, runs, boots, restored)
+	ways := []*way{boots, restored}
+	if *peer != "" {
+		ways = append(ways, startPeer(t))
+	}
+	measure(t, runs, ways...)
 	pooled.asks(t, "pool", "create", "--quiet", "--size", "1")
 	measure(t, runs, pooled)
 	pooled.asks(t, "pool", "rm", "default")
-	ways := []*way{boots, restored, pooled}
+	ways = append(ways, pooled)
 	how := "starts adaptor and relay, boots, pulls, runs"
 	return measured{
 		figures: []promises.Figure{
@@ -82,6 +90,35 @@ func podStart(t *testing.T, runs int) measured {
 	}
 }
 
+// startPeer starts the adaptor that the user named, which ends with the test.
+func startPeer(t *testing.T) *way {
+	dir := stand.Dir(t)
+	socket, words := dir+"/peer.sock", strings.Fields(*peer)
+	cmd := exec.CommandContext(t.Context(), words[0], append(words[1:], "-socket", socket, "-pods-dir", dir+"/pods")...)
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, time.Minute
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("-peer: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if conn, err := net.Dial("unix", socket); err == nil {
+			conn.Close()
+			return &way{name: "peer: VM boots", flags: []string{"--socket", socket}}
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("-peer %q ended: %v\n%s", *peer, err, said.String())
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("-peer %q does not listen on %s", *peer, socket)
+		}
+	}
+}
+
 func measure(t *testing.T, runs int, ways ...*way) {
 	for range runs {
 		for _, w := range ways {
@@ -91,7 +128,9 @@ func measure(t *testing.T, runs int, ways ...*way) {
 	}
 	for range (runs + 2) / 3 {
 		for _, w := range ways {
-			w.split(t)
+			if len(w.stages) > 0 { // a peer has no timeline
+				w.split(t)
+			}
 		}
 	}
 }
