@@ -17,7 +17,8 @@ a line to bench-history.jsonl in $XDG_CACHE_HOME/outrigger. Exit status: 0 all p
 kept; 1 one is not kept, or did not run, or a measurement failed; 3 none is known to be broken, but one that
 wants an idle machine was not kept on a busy one. (make makes 2 of either.) Further
 arguments are those of the program in test/bench: -machine-clusters=30, -operator-peer=FILE,
--peer="PROGRAM libvirt -uri qemu:///system" (another cloud-api-adaptor, in the measurement start).
+-peer="PROGRAM libvirt -uri qemu:///system" (another cloud-api-adaptor, in the measurement run; its VMs
+need leave to pull from a registry without TLS on this machine).
 TEXT
 }
 
