@@ -56,7 +56,7 @@ func (s *suite) pooled(ready int) (name string, deployment, pool object) {
 			"spec": object{"replicas": 0, "selector": object{"matchLabels": p.meta["labels"]}, "template": p.template()},
 		}, object{
 			"apiVersion": "confidentialcontainers.org/v1alpha1", "kind": "PodVMPool", "metadata": object{"name": name},
-			"spec": object{"minReady": ready, "vcpus": 1, "memoryMiB": 512, "podSelector": object{"app": "pooled"}},
+			"spec": object{"minReady": ready, "vcpus": 1, "memoryMiB": 512, "podSelector": object{"app": "pooled"}, "images": []any{p.main["image"]}},
 		}
 }
 
@@ -71,6 +71,7 @@ func (s *suite) fill(t *testing.T, name string, pool object) {
 	})
 	s.create(t, pool)
 	s.kubectl(t, "wait", "--for=condition=Ready", "podvmpool/"+name, s.timeout())
+	want(t, "last error, such as of a pull", s.jsonpath(t, "podvmpool/"+name, "{.status.lastError.message}"), "")
 }
 
 // stoppedPool starts a pod in a VM that waits stopped.

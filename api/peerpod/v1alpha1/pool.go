@@ -74,6 +74,15 @@ type PodVMPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image,omitempty"`
 
+	// images are container images that a VM pulls before it waits, so that a pod with one of them starts without. They need no credentials.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +kubebuilder:validation:items:Pattern=`^[^\s,]+$`
+	Images []string `json:"images,omitempty"`
+
 	// minReady is how many VMs always wait for a pod.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
@@ -99,6 +108,11 @@ type PodVMPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	PodSelector map[string]string `json:"podSelector,omitempty"`
+
+	// nodeSelector names labels that a node must have for its pods to take a VM of this pool.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 }
 
 // How the VMs of a pool wait.

@@ -100,9 +100,16 @@ var (
 	_ guest.GuestService        = (*Agent)(nil)
 )
 
+// puller returns how images are pulled, and where to.
+func (c *Config) puller() pull.Config {
+	of := c.Images
+	of.Log, of.Marks, of.Dir = c.Log, c.Marks, filepath.Join(c.Root, "pull")
+	return of
+}
+
 // New makes an agent; there can be one per process, since it reaps children.
 func New(cfg Config) (*Agent, error) {
-	cfg.Images.Log, cfg.Images.Marks, cfg.Images.Dir = cfg.Log, cfg.Marks, filepath.Join(cfg.Root, "pull")
+	cfg.Images = cfg.puller()
 	for _, dir := range []string{cfg.StateDir, filepath.Join(cfg.StateDir, "containers"), cfg.Root} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, err

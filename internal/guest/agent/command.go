@@ -42,7 +42,7 @@ func Main() {
 	default:
 		run := opts.serve
 		if opts.rehearses {
-			run = opts.rehearse
+			run = func(ctx context.Context) error { return errors.Join(opts.prefetchImages(ctx), opts.rehearse(ctx)) }
 		}
 		if err := program.UntilSignal(run); err != nil {
 			slog.Error("podvm-agent", "err", err)
@@ -55,8 +55,9 @@ type options struct {
 	socket  string
 	level   slog.Level
 	version bool
-	// rehearses is to run a container once, and end.
+	// rehearses is to pull the images and run a container once, and end.
 	rehearses bool
+	prefetch  []string
 	config    Config
 	// began is when this program was started, or released, by uptime.
 	began time.Duration
@@ -79,6 +80,10 @@ func parse(args []string) (*options, error) {
 	flags.Func("registry-mirrors", "comma-separated `registry=mirror` list; mirrors are asked first, in order", o.setMirrors)
 	flags.TextVar(&o.level, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn or error")
 	flags.BoolVar(&o.rehearses, "rehearse", false, "set up a network, pull an image and run a container once, all of its own, and end: the first pod starts sooner then")
+	flags.Func("prefetch", "comma-separated list of images that -rehearse pulls and keeps", func(text string) error {
+		o.prefetch = list(text)
+		return nil
+	})
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	err := flags.Parse(args)
 	switch {

@@ -21,6 +21,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
@@ -28,8 +29,12 @@ import (
 // rehearsal names what a rehearsal makes.
 const rehearsal = "rehearsal"
 
-// rehearsalTime bounds a rehearsal.
-const rehearsalTime = time.Minute
+const (
+	// rehearsalTime bounds a rehearsal.
+	rehearsalTime = time.Minute
+	// prefetchTime bounds the pulls before it: both together are less than handover.BootLimit.
+	prefetchTime = 5 * time.Minute
+)
 
 // rehearse sets up a pod's network, pulls an image, from a registry of its own, runs a container
 // of it, and removes all of that. What a first time costs (programs and kernel are read, and
@@ -65,6 +70,21 @@ func (o *options) rehearse(ctx context.Context) error {
 	defer stop()
 	_, undone := a.DestroySandbox(undo, nil)
 	return errors.Join(err, undone)
+}
+
+// prefetchImages pulls images into the folder where the agent looks for them.
+func (o *options) prefetchImages(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, prefetchTime)
+	defer cancel()
+	images, err := pull.New(o.config.puller())
+	if err != nil {
+		return err
+	}
+	for _, ref := range o.prefetch {
+		_, pullErr := images.Pull(ctx, ref, nil)
+		err = errors.Join(err, pullErr)
+	}
+	return err
 }
 
 func (a *Agent) runOnce(ctx context.Context, image string) error {

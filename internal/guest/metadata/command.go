@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/outrigger/outrigger/internal/guest/forwarder"
@@ -106,7 +107,7 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 		Timeout:  time.Duration(seconds) * time.Second,
 		Logger:   logger,
 		Marks:    marks.Beside(forwarder.DefaultAgentSocket),
-		Rehearse: func(ctx context.Context) { rehearse(ctx, logger) },
+		Rehearse: func(ctx context.Context, images []string) error { return rehearse(ctx, logger, images) },
 	}
 	hold.Wait(userdata.Prepare)
 	if err := userdata.Provision(ctx, options); err != nil {
@@ -120,16 +121,18 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	return userdata.AwaitPod(ctx, options, ":"+handover.Port)
 }
 
-// rehearse has the image's agent, if it can do that, run a container once. A VM in which that fails waits nevertheless: its
-// log says why the pod will have the same error.
-func rehearse(ctx context.Context, logger *slog.Logger) {
+// rehearse has the image's agent, if it can do that, pull images and run a container once. A VM in which that fails
+// waits nevertheless: the pod will have the same error.
+func rehearse(ctx context.Context, logger *slog.Logger, images []string) error {
 	began := time.Now()
-	out, err := exec.CommandContext(ctx, "podvm-agent", "-rehearse").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "podvm-agent", "-rehearse", "-prefetch="+strings.Join(images, ",")).CombinedOutput()
 	switch {
-	case errors.Is(err, exec.ErrNotFound):
+	case errors.Is(err, exec.ErrNotFound) && len(images) == 0:
+		return nil
 	case err != nil:
 		logger.Warn("rehearsal of a pod's start", "error", err, "output", string(out))
-	default:
-		logger.Info("rehearsed a pod's start", "took", time.Since(began))
+		return fmt.Errorf("rehearsal of a pod's start: %w: %s", err, out)
 	}
+	logger.Info("rehearsed a pod's start", "took", time.Since(began), "images", len(images))
+	return nil
 }

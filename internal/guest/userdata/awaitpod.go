@@ -43,8 +43,11 @@ func AwaitPod(ctx context.Context, o Options, address string) error {
 	if err != nil {
 		return fmt.Errorf("%s of a pool: %w", forwarderFile, err)
 	}
+	remark := ""
 	if o.Rehearse != nil {
-		o.Rehearse(ctx)
+		if err := o.Rehearse(ctx, pool.PrefetchImages); err != nil {
+			remark = err.Error()
+		}
 	}
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
@@ -52,7 +55,7 @@ func AwaitPod(ctx context.Context, o Options, address string) error {
 		return fmt.Errorf("wait for a pod: %w", err)
 	}
 	o.Logger.Info("waiting for a pod", "address", listener.Addr())
-	if err := handover.Receive(ctx, listener, tls, o.takeOver); err != nil {
+	if err := handover.Receive(ctx, listener, tls, remark, o.takeOver); err != nil {
 		return fmt.Errorf("wait for a pod: %w", err)
 	}
 	o.Logger.Info("handed over to a pod")

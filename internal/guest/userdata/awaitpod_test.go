@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func (f firstLine) Write(p []byte) (int, error) {
 func forwarderConfig(t *testing.T, bundle *podtls.Bundle, await bool) cloudinit.WriteFile {
 	t.Helper()
 	text, err := (&apf.Config{
-		TLSServerKey: string(bundle.ServerKeyPEM), TLSServerCert: string(bundle.ServerCertPEM), TLSClientCA: string(bundle.CAPEM), AwaitPod: await,
+		TLSServerKey: string(bundle.ServerKeyPEM), TLSServerCert: string(bundle.ServerCertPEM), TLSClientCA: string(bundle.CAPEM), AwaitPod: await, PrefetchImages: []string{"web:1"},
 	}).Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +74,10 @@ func startPoolVM(t *testing.T, ctx context.Context, more ...cloudinit.WriteFile)
 	line := make(firstLine, 1)
 	v.marks = marks.Marks{Path: filepath.Join(t.TempDir(), "marks")}
 	rehearsed := false
-	o := Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(line, nil)), Marks: v.marks, Rehearse: func(context.Context) { rehearsed = true }}
+	o := Options{Dir: dir, Logger: slog.New(slog.NewTextHandler(line, nil)), Marks: v.marks, Rehearse: func(_ context.Context, images []string) error {
+		rehearsed = slices.Equal(images, []string{"web:1"})
+		return nil
+	}}
 	go func() { v.done <- AwaitPod(ctx, o, "127.0.0.1:0") }()
 	select {
 	case text := <-line:

@@ -119,7 +119,7 @@ type Options struct {
 	// by default.
 	PodImages []string
 	// InsecureRegistries are those with which VMs speak plain HTTP: HOST, with any
-	// port, HOST:PORT, or NodeItself. None by default.
+	// port, HOST:PORT, or [apf.NodeItself]. None by default.
 	InsecureRegistries []string
 	// AuthFile is a registry auth file for the guest, read for each VM.
 	AuthFile string

@@ -169,27 +169,21 @@ func (s *Service) guestAuth(pod []RegistryAuth) (string, error) {
 	return string(text), err
 }
 
-const (
-	guestInsecureRegistries = "/run/peerpod/insecure-registries"
-	// NodeItself stands, in Options.InsecureRegistries, for the address at which
-	// a VM sees this node.
-	NodeItself = "@node"
-	// maxRegistries bounds the list in bytes, since user-data is small.
-	maxRegistries = 1024
-)
+// maxRegistries bounds the list in bytes, since user-data is small.
+const maxRegistries = 1024
 
 var registryHost = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
 
 // checkRegistries refuses URLs: entries are hosts.
 func checkRegistries(list []string) error {
 	for _, one := range list {
-		if one == NodeItself {
+		if one == apf.NodeItself {
 			continue
 		}
 		_, port, _ := strings.Cut(one[strings.LastIndex(one, "]")+1:], ":")
 		n, err := strconv.Atoi(port)
 		if !registryHost.MatchString(one) || port != "" && (err != nil || n < 1 || n > 65535) {
-			return fmt.Errorf("-insecure-registries (INSECURE_REGISTRIES): %q: want HOST, HOST:PORT or %s", shorten(one, 80), NodeItself)
+			return fmt.Errorf("-insecure-registries (INSECURE_REGISTRIES): %q: want HOST, HOST:PORT or %s", shorten(one, 80), apf.NodeItself)
 		}
 	}
 	if size := len(strings.Join(list, "\n")); size > maxRegistries {
@@ -203,7 +197,7 @@ func checkRegistries(list []string) error {
 func (s *Service) insecureRegistries(ctx context.Context, network *podnetwork.Config) ([]cloudinit.WriteFile, error) {
 	var list []string
 	for _, one := range s.opts.InsecureRegistries {
-		if one != NodeItself {
+		if one != apf.NodeItself {
 			list = append(list, one)
 			continue
 		}
@@ -226,5 +220,5 @@ func (s *Service) insecureRegistries(ctx context.Context, network *podnetwork.Co
 		return nil, nil
 	}
 	slices.Sort(list)
-	return []cloudinit.WriteFile{{Path: guestInsecureRegistries, Content: strings.Join(slices.Compact(list), "\n") + "\n"}}, nil
+	return []cloudinit.WriteFile{{Path: apf.InsecureRegistriesPath, Content: strings.Join(slices.Compact(list), "\n") + "\n"}}, nil
 }

@@ -15,7 +15,15 @@ import (
 // DefaultPath is where process-user-data puts the file in the VM.
 const DefaultPath = "/run/peerpod/apf.json"
 
-// Config is the whole file. Its keys but await-pod are those of cloud-api-adaptor v0.22.
+const (
+	// InsecureRegistriesPath is where process-user-data puts the registries that the VM may reach
+	// without TLS, a line each.
+	InsecureRegistriesPath = "/run/peerpod/insecure-registries"
+	// NodeItself stands, in the operator's list of them, for the address at which a VM sees its node.
+	NodeItself = "@node"
+)
+
+// Config is the whole file. Its keys but await-pod and prefetch-images are those of cloud-api-adaptor v0.22.
 type Config struct {
 	// PodNetwork is nil for a sandbox without a network namespace.
 	PodNetwork   *podnetwork.Config `json:"pod-network,omitempty"`
@@ -34,6 +42,8 @@ type Config struct {
 	// AwaitPod says that the VM is one of a pool: it waits for the user-data of a pod,
 	// see package handover.
 	AwaitPod bool `json:"await-pod,omitempty"`
+	// PrefetchImages are container images that a VM of a pool pulls before it waits.
+	PrefetchImages []string `json:"prefetch-images,omitempty"`
 }
 
 // TLS returns the VM's end of the channel. What is missing is empty.

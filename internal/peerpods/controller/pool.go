@@ -256,7 +256,7 @@ func (r *Reconciler) retire(ctx context.Context, list []*v1alpha1.PeerPod) error
 // among it: without the key nobody can tell from the name, which many may read, whether a
 // guess of a password is right.
 func templateOf(pool *v1alpha1.PodVMPool, c *cloud.Cloud, node, key []byte) string {
-	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), claims.VMSpec(&pool.Spec), string(node), pool.Spec.Standby}) // cannot fail
+	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), claims.VMSpec(&pool.Spec), string(node), pool.Spec.Standby, pool.Spec.Images}) // cannot fail
 	sum := hmac.New(sha256.New, key)
 	sum.Write(text)
 	return hex.EncodeToString(sum.Sum(nil)[:16])

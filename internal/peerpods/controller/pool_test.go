@@ -435,6 +435,27 @@ func TestVMThatNeverAnswers(t *testing.T) {
 	})
 }
 
+// TestPoolImages: VMs are told which images to pull, one that could not is of use, and other images mean other VMs.
+func TestPoolImages(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 1, Images: []string{"registry.example.com/web:1"}})
+	s.answer = func(string) error { return fmt.Errorf("%w: pull image web:1: not found", handover.ErrUnprepared) }
+	s.untilReady(1)
+	if !strings.Contains(s.data[0], "registry.example.com/web:1") {
+		t.Errorf("user-data %s", s.data[0])
+	}
+	s.once() // the next status has it
+	if st := s.pool().Status; st.LastError == nil || st.LastError.Step != "prepare" || !strings.Contains(st.LastError.Message, "web:1: not found") {
+		t.Errorf("last error %+v", st.LastError)
+	}
+	first := s.waiting()[0].Name
+	s.answer = func(string) error { return nil }
+	s.edit(func(pool *v1alpha1.PodVMPool) { pool.Spec.Images = []string{"registry.example.com/web:2"} })
+	s.untilReady(1)
+	if s.waiting()[0].Name == first || s.pool().Status.LastError != nil {
+		t.Errorf("VM %s with the former image; last error %+v", first, s.pool().Status.LastError)
+	}
+}
+
 // TestPoolOfStoppedVMs: each has booted once when it is stopped, also if the process ends in between.
 func TestPoolOfStoppedVMs(t *testing.T) {
 	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 2, Standby: v1alpha1.StandbyStopped})

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -148,13 +150,16 @@ func (p *PoolVMs) request(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1a
 	if err != nil {
 		return nil, missingProvider{err}
 	}
-	config := apf.Config{AwaitPod: true, PodName: pool.Name, PodNamespace: pp.Namespace,
+	config := apf.Config{AwaitPod: true, PrefetchImages: pool.Spec.Images, PodName: pool.Name, PodNamespace: pp.Namespace,
 		TLSServerKey: string(b.ServerKeyPEM), TLSServerCert: string(b.ServerCertPEM), TLSClientCA: string(b.ClientCertPEM)}
 	text, err := config.Marshal()
 	if err != nil {
 		return nil, err
 	}
 	data := cloudinit.CloudConfig{WriteFiles: []cloudinit.WriteFile{{Path: apf.DefaultPath, Content: string(text)}}}
+	if registries := p.insecureRegistries(); registries != "" && len(pool.Spec.Images) > 0 {
+		data.WriteFiles = append(data.WriteFiles, cloudinit.WriteFile{Path: apf.InsecureRegistriesPath, Content: registries})
+	}
 	spec := claims.VMSpec(&pool.Spec)
 	spec.Tags = map[string]string{provider.TagPod: provider.TagValue(pool.Name), provider.TagNamespace: provider.TagValue(pp.Namespace)}
 	instance, err := c.Create(ctx, pool.Name, pp.Spec.SandboxID, data, spec)
@@ -164,12 +169,21 @@ func (p *PoolVMs) request(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1a
 	return instance, err
 }
 
+// insecureRegistries returns the registries that VMs may reach without TLS, a line each. The node's
+// own is not among them: the controller does not know which node a VM's pod will be on.
+func (p *PoolVMs) insecureRegistries() string {
+	list := strings.FieldsFunc(p.clouds.Setting("INSECURE_REGISTRIES"), func(r rune) bool { return r == ',' || r == ' ' })
+	return strings.Join(slices.DeleteFunc(list, func(one string) bool { return one == apf.NodeItself }), "\n")
+}
+
 // await asks a VM that boots whether it waits for a pod.
 func (p *PoolVMs) await(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	age := p.now().Sub(pp.CreationTimestamp.Time)
-	step, err := "boot", error(nil)
+	step, err, remark := "boot", error(nil), error(nil)
 	if booted := meta.IsStatusConditionTrue(pp.Status.Conditions, v1alpha1.ConditionConnected); !booted {
-		err = p.ask(ctx, pp)
+		if err = p.ask(ctx, pp); errors.Is(err, handover.ErrUnprepared) {
+			err, remark = nil, err
+		}
 	}
 	if err == nil && pp.Spec.Pool.Standby == v1alpha1.StandbyStopped {
 		step = "stop"
@@ -177,6 +191,9 @@ func (p *PoolVMs) await(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1alp
 	}
 	if err == nil {
 		p.memory(pool.Name).succeed()
+		if remark != nil {
+			p.memory(pool.Name).note("prepare", fmt.Errorf("VM %s: %w", pp.Spec.InstanceID, remark), p.now())
+		}
 		_, err = p.claims.Update(ctx, pp, claims.Ready)
 		return reconcile.Result{}, err
 	}

@@ -6,7 +6,7 @@
 // its half of the connection. The VM writes the files, closes its port, answers "ok"
 // and becomes the pod's: next on the port is the forwarder with the pod's own
 // identity. An empty document asks only whether the VM waits, and is answered
-// "waiting". Any other answer is an error, after which the VM goes on waiting.
+// "waiting", which a remark may follow. Any other answer is an error, after which the VM goes on waiting.
 //
 // Only TLS 1.3 is spoken. Its end of stream (close_notify) ends document and answer: the end of
 // the TCP connection alone, which anybody on the way can cause, does not.
@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider/cloudinit"
@@ -35,12 +36,16 @@ var (
 	ErrIdentity = errors.New("TLS with the VM failed")
 	// ErrRefused: the VM's answer is an error, which follows.
 	ErrRefused = errors.New("the VM refused the user-data")
+	// ErrUnprepared: the VM waits and can be given to a pod, and something that it was to do before, which
+	// follows, has failed.
+	ErrUnprepared = errors.New("the VM waits for a pod")
 )
 
 // The VM's answers.
 const (
 	answerTaken   = "ok"
 	answerWaiting = "waiting"
+	answerRemark  = answerWaiting + ": "
 	// maxAnswer is the longest in bytes: an error may quote the document.
 	maxAnswer = 4 << 10
 )
@@ -49,7 +54,7 @@ const (
 const Port = "15150"
 
 // Send hands the VM at address to the pod whose user-data is document, or with an
-// empty document returns nil if the VM waits for one. It takes at most 30 seconds,
+// empty document returns nil, or [ErrUnprepared], if the VM waits for one. It takes at most 30 seconds,
 // and 5 where nobody is at address.
 // config is that of the node's end, see podtls.ClientConfig.
 func Send(ctx context.Context, address string, config *tls.Config, document []byte) error {
@@ -95,6 +100,9 @@ func verdict(probe bool, answer string, sendErr, err error) error {
 		return fmt.Errorf("no answer to the user-data, which the VM may have taken: %w", redact.Error(cmp.Or(err, errCut), nil))
 	case answer == answerTaken && !probe, answer == answerWaiting && probe:
 		return nil
+	}
+	if remark, waits := strings.CutPrefix(answer, answerRemark); waits && probe {
+		return fmt.Errorf("%w: %s", ErrUnprepared, redact.Foreign(remark))
 	}
 	return fmt.Errorf("%w: %s", ErrRefused, redact.Foreign(answer))
 }

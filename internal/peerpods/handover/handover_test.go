@@ -50,7 +50,9 @@ type vm struct {
 	end    context.CancelFunc
 }
 
-func startVM(t *testing.T, take func([]byte) error) *vm {
+func startVM(t *testing.T, take func([]byte) error) *vm { return startVMWith(t, "", take) }
+
+func startVMWith(t *testing.T, remark string, take func([]byte) error) *vm {
 	t.Helper()
 	v := &vm{bundle: newBundle(t), done: make(chan error, 1), taken: make(chan []byte, 2)}
 	config, err := podtls.ServerConfig(podtls.ServerOptions{CertPEM: v.bundle.ServerCertPEM, KeyPEM: v.bundle.ServerKeyPEM, ClientCAPEM: v.bundle.CAPEM})
@@ -67,7 +69,7 @@ func startVM(t *testing.T, take func([]byte) error) *vm {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		v.done <- Receive(ctx, listener, config, func(document []byte) error {
+		v.done <- Receive(ctx, listener, config, remark, func(document []byte) error {
 			if take != nil {
 				if err := take(document); err != nil {
 					return err
@@ -151,6 +153,22 @@ func TestProbesLeaveTheVMWaiting(t *testing.T) {
 		}
 	}
 	v.isGood(t)
+}
+
+// TestRemark: it goes with the answer that the VM waits, and nothing in it is secret or moves a cursor.
+func TestRemark(t *testing.T) {
+	t.Parallel()
+	v := startVMWith(t, "pull image web: \x1b[31mnot found, password=hunter22", nil)
+	err := v.send(t, "")
+	if !errors.Is(err, ErrUnprepared) || !strings.Contains(err.Error(), "pull image web") || strings.Contains(err.Error(), "hunter22") || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("a probe: %v", err)
+	}
+	if err := v.send(t, "good"); err != nil {
+		t.Error(err)
+	}
+	if err := v.await(t); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestOnlyThePoolsNodesMaySend(t *testing.T) {

@@ -39,6 +39,7 @@ var (
 type receiver struct {
 	listener net.Listener
 	config   *tls.Config
+	remark   string
 	take     func(document []byte) error
 	// stop ends what waits for a client.
 	stop context.CancelFunc
@@ -52,14 +53,14 @@ type receiver struct {
 }
 
 // Receive returns nil when take has returned nil for one document and its sender was
-// told. take is called with one document at a time; its error is the answer to the sender.
+// told. remark, unless it is empty, goes with the answer that the VM waits. take is called with one document at a time; its error is the answer to the sender.
 // The listener is closed when Receive returns, and before the sender has its answer: its
 // port is free. config is that of the VM's end, see podtls.ServerConfig. Errors: the cause
 // for which ctx ended; a listener that fails.
-func Receive(ctx context.Context, listener net.Listener, config *tls.Config, take func(document []byte) error) error {
+func Receive(ctx context.Context, listener net.Listener, config *tls.Config, remark string, take func(document []byte) error) error {
 	waiting, stop := context.WithCancel(ctx)
 	defer context.AfterFunc(waiting, func() { listener.Close() })()
-	r := &receiver{listener: listener, config: onlyTLS13(config), take: take, stop: stop}
+	r := &receiver{listener: listener, config: onlyTLS13(config), remark: remark, take: take, stop: stop}
 	var handlers sync.WaitGroup
 	err := r.accept(func(conn net.Conn) { handlers.Go(func() { r.handle(waiting, conn) }) })
 	listener.Close()
@@ -131,6 +132,9 @@ func (r *receiver) answer(document []byte, err error) string {
 	case len(document) > cloudinit.MaxSize:
 		err = errTooLarge
 	case len(document) == 0:
+		if r.remark != "" {
+			return answerRemark + r.remark
+		}
 		return answerWaiting
 	default:
 		err = r.take(document)

@@ -15,7 +15,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/kubeapi"
@@ -43,6 +45,7 @@ type pools struct {
 	read    time.Time
 	list    []v1alpha1.PodVMPool
 	node    tls.Certificate
+	zone    string // of the node; empty if it has no label
 	failed  error
 	waiting map[string]candidates // by name of the pool
 }
@@ -97,9 +100,23 @@ func (p *pools) refresh(ctx context.Context, c *Cluster) ([]v1alpha1.PodVMPool, 
 		if p.failed == nil && len(p.list) > 0 {
 			p.node, p.failed = c.poolIdentity(ctx)
 		}
+		if p.failed == nil && len(p.list) > 0 {
+			p.failed = p.selectNode(ctx, c)
+		}
 		p.read = now
 	}
 	return p.list, p.node, c.noteReachable(p.failed)
+}
+
+// selectNode leaves the pools of which this node's pods may take VMs, and notes the node's zone.
+func (p *pools) selectNode(ctx context.Context, c *Cluster) error {
+	var node metav1.PartialObjectMetadata
+	if err := c.api.Get(ctx, kubeapi.Path(kubeapi.Core, "", "nodes", c.opts.NodeName), &node); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("labels of node %s: %w", c.opts.NodeName, err)
+	}
+	p.zone = node.Labels[corev1.LabelTopologyZone]
+	p.list = slices.DeleteFunc(p.list, func(pool v1alpha1.PodVMPool) bool { return !provider.HasTags(node.Labels, pool.Spec.NodeSelector) })
+	return nil
 }
 
 func (c *Cluster) poolIdentity(ctx context.Context) (tls.Certificate, error) {
@@ -163,7 +180,7 @@ func (c *Cluster) takeOf(ctx context.Context, pool *v1alpha1.PodVMPool, rec *ada
 }
 
 // candidate returns a VM of the pool that waited when it was listed and that no other pod
-// of this node tries; nil when there is none. Pods that come together share a list: to
+// of this node tries, in the node's zone if there is one; nil when there is none. Pods that come together share a list: to
 // list for each of them takes longer than all the rest. Nodes try the VMs in an order of
 // their own, so that few try the same.
 func (p *pools) candidate(ctx context.Context, c *Cluster, pool *v1alpha1.PodVMPool) (*v1alpha1.PeerPod, error) {
@@ -181,6 +198,7 @@ func (p *pools) candidate(ctx context.Context, c *Cluster, pool *v1alpha1.PodVMP
 				of.list = append(of.list, pp)
 			}
 		}
+		slices.SortStableFunc(of.list, func(a, b *v1alpha1.PeerPod) int { return cmp.Compare(p.distance(a), p.distance(b)) })
 	}
 	var first *v1alpha1.PeerPod
 	if len(of.list) > 0 {
@@ -188,6 +206,14 @@ func (p *pools) candidate(ctx context.Context, c *Cluster, pool *v1alpha1.PodVMP
 	}
 	p.waiting[pool.Name] = of
 	return first, nil
+}
+
+// distance is 0 for a VM in the node's zone: traffic of its pod stays there.
+func (p *pools) distance(pp *v1alpha1.PeerPod) int {
+	if pp.Status.Instance != nil && pp.Status.Instance.Zone == p.zone {
+		return 0
+	}
+	return 1
 }
 
 // missed notes that a candidate of the pool could not be taken.

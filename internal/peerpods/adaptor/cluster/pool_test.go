@@ -45,6 +45,8 @@ type poolStand struct {
 
 	mu  sync.Mutex
 	vms map[string]*waitingVM // by address of the instance
+
+	zone string // of the next VM
 }
 
 // waitingVM is a VM of a pool. It speaks as the real one does, on another address.
@@ -153,7 +155,7 @@ func (s *poolStand) fillAs(server string, take func([]byte) error) *waitingVM {
 	if pp, err = s.pods.Create(s.t.Context(), pp); err != nil {
 		s.t.Fatal(err)
 	}
-	about := v1alpha1.Instance{ID: instance.ID, Addresses: []string{instance.IPs[0].String()}}
+	about := v1alpha1.Instance{ID: instance.ID, Addresses: []string{instance.IPs[0].String()}, Zone: s.zone}
 	if pp, err = (&claims.Claims{API: s.pods}).Update(s.t.Context(), pp, claims.Created(about), claims.Ready); err != nil {
 		s.t.Fatal(err)
 	}
@@ -181,7 +183,7 @@ func (s *poolStand) listen(vm *waitingVM, bundle *podtls.Bundle, take func([]byt
 	s.t.Cleanup(func() { cancel(); <-done })
 	go func() {
 		defer close(done)
-		handover.Receive(ctx, listener, config, func(document []byte) error {
+		handover.Receive(ctx, listener, config, "", func(document []byte) error {
 			if take != nil {
 				if err := take(document); err != nil {
 					return err
@@ -361,6 +363,31 @@ func scenarioPoolEmpty(t *testing.T, w who) {
 	}
 	if s.vm(old).Spec.Pool.Claim != nil {
 		t.Error("a VM of former settings was taken")
+	}
+	s.selectsNodes(w)
+}
+
+// selectsNodes: VMs are for pods of nodes with a label, and the one in the node's zone is taken first.
+func (s *poolStand) selectsNodes(w who) {
+	node := map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": nodeName, "labels": map[string]string{corev1.LabelTopologyZone: "a"}}}
+	raw(s.t, w.admin, "POST", "/api/v1/nodes", node, nil)
+	defer raw(s.t, w.admin, "DELETE", "/api/v1/nodes/"+nodeName, nil, nil)
+	want := ""
+	for _, s.zone = range []string{"b", "c", "a", "d"} {
+		if vm := s.fill(nil); s.zone == "a" {
+			want = poolNamespace + "/" + vm.pp.Name
+		}
+	}
+	for pod, zone := range map[string]string{"elsewhere": "b", "here": "a"} {
+		raw(s.t, w.admin, "PATCH", "/apis/"+v1alpha1.GroupVersion.String()+"/podvmpools/empty", map[string]any{"spec": map[string]any{"nodeSelector": map[string]string{corev1.LabelTopologyZone: zone}}}, nil)
+		s.close()
+		s.open() // with the newest list
+		s.podOf(pod)
+		s.run(pod+"1", pod)
+		if own := s.peerPod(pod+"1", pod); own.Spec.PoolVM != map[string]string{"a": want}[zone] {
+			s.t.Errorf("pod %s has VM %q of a pool for zone %s, want %q in zone a", pod, own.Spec.PoolVM, zone, want)
+		}
+		s.remove(pod + "1")
 	}
 }
 
