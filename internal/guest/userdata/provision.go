@@ -66,7 +66,7 @@ type Options struct {
 	// Marks is where AwaitPod notes a handover.
 	Marks marks.Marks
 	// Rehearse, if set, is what AwaitPod does before it can be handed a pod, with the images that are
-	// to be pulled. The pool is told of its error, and the VM waits nevertheless.
+	// to be pulled. The pool gets its error, and the VM waits nevertheless.
 	Rehearse func(ctx context.Context, images []string) error
 
 	// retry replaces retrySoon in tests.
