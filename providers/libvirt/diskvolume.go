@@ -18,6 +18,7 @@ import (
 	lv "github.com/digitalocean/go-libvirt"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/lifetime"
 )
 
 // A disk is two volumes of the pool: its image, and a record, since volumes have no
@@ -217,24 +218,12 @@ func (p *Provider) makeOnce(ctx context.Context, kind, key string, spec provider
 	if err != nil {
 		return nil, err
 	}
-	type result struct {
-		v   *volume
-		err error
-	}
-	made := make(chan result, 1)
-	go func() {
+	return lifetime.Outlive(ctx, func() (*volume, error) {
 		defer unlock()
-		v, err := p.findOrFill(context.WithoutCancel(ctx), &volume{id: id, file: imageFile(id), diskRecord: diskRecord{
+		return p.findOrFill(context.WithoutCancel(ctx), &volume{id: id, file: imageFile(id), diskRecord: diskRecord{
 			Key: key, Name: spec.Name, FromSnapshot: spec.FromSnapshot, FromDisk: spec.FromDisk, Tags: maps.Clone(spec.Tags), Maker: p.maker,
 		}}, spec)
-		made <- result{v, err}
-	}()
-	select {
-	case r := <-made:
-		return r.v, r.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	})
 }
 
 func (p *Provider) findOrFill(ctx context.Context, want *volume, spec provider.DiskSpec) (*volume, error) {
