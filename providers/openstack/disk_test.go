@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openstack
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/outrigger/outrigger/provider"
+	checked "github.com/outrigger/outrigger/provider/kit/arguments"
+	"github.com/outrigger/outrigger/test/cloudsim"
+	sim "github.com/outrigger/outrigger/test/cloudsim/openstack"
+	"github.com/outrigger/outrigger/test/csisanity"
+)
+
+func TestCSISanity(t *testing.T) {
+	c := sim.Start(t)
+	p := mustOpen(t, simConfig(c))
+	node, err := create(t.Context(), p, "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	csisanity.Run(t, csisanity.Options{Provider: checked.Checked(p), NodeID: node.ID, Zone: sim.ZoneA})
+}
+
+// TestTwoMakersOfADisk: the volume of one that came second goes, and both have the first.
+func TestTwoMakersOfADisk(t *testing.T) {
+	c := sim.Start(t)
+	a, b := mustOpen(t, simConfig(c)), mustOpen(t, simConfig(c))
+	spec := provider.DiskSpec{Bytes: 1 << 30, Tags: cloudsim.OwnerTags("key")}
+	ids := make(chan string, 2)
+	for _, p := range []*Provider{a, b} {
+		go func() {
+			d, err := p.CreateDisk(t.Context(), "key", spec)
+			if err != nil {
+				t.Error(err)
+				ids <- ""
+				return
+			}
+			ids <- d.ID
+		}()
+	}
+	first, second := <-ids, <-ids
+	if first != second {
+		t.Errorf("disks %s and %s", first, second)
+	}
+	if err := a.DeleteDisk(t.Context(), first); err != nil {
+		t.Error(err)
+	}
+	wantNothing(t, c)
+}
+
+// TestDisksWithoutAccess: a policy that the project lacks is not taken for a disk that is
+// not there.
+func TestDisksWithoutAccess(t *testing.T) {
+	c := sim.Start(t)
+	p := mustOpen(t, simConfig(c))
+	c.Deny("volume:get", "volume:get_all", "volume:create")
+	_, err := p.CreateDisk(t.Context(), "key", provider.DiskSpec{Bytes: 1})
+	if !errors.Is(err, provider.ErrPermissionDenied) {
+		t.Errorf("create: %v", err)
+	}
+	if err := p.DeleteDisk(t.Context(), "00000000-0000-4000-8000-000000000000"); !errors.Is(err, provider.ErrPermissionDenied) {
+		t.Errorf("delete: %v", err)
+	}
+}
