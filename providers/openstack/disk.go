@@ -149,12 +149,12 @@ func (p *Provider) findOrMakeVolume(ctx context.Context, kind, key string, spec 
 		if err != nil {
 			return nil, refusedVolume(err, spec)
 		}
-		// Another process may have made one meanwhile: cinder does not keep names apart.
+		// Another process may have made one meanwhile: Cinder does not keep names apart.
 		if v, err = ownVolume(ctx, c, name); err != nil {
 			return nil, err
 		}
 		if v != nil && v.ID != made.ID {
-			if err := volumes.Delete(ctx, c, made.ID, nil).ExtractErr(); err != nil && !status(err, http.StatusNotFound) {
+			if err := p.removeVolume(ctx, c, made); err != nil {
 				return nil, err
 			}
 		}
