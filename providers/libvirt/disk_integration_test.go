@@ -11,13 +11,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/conformance"
 	checked "github.com/outrigger/outrigger/provider/kit/arguments"
 	"github.com/outrigger/outrigger/test/csisanity"
 	"github.com/outrigger/outrigger/test/libvirtd"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // writeHead writes the first bytes of a disk with QEMU's own tool, which pads a sector.
@@ -66,6 +69,53 @@ func TestCSISanity(t *testing.T) {
 
 // ownDisk are the tags of disks of tests.
 var ownDisk = map[string]string{provider.TagCluster: "test"}
+
+// diskLife makes a disk, attaches it, makes it larger, copies it twice, and removes all. It
+// also goes on from where a killed one has stopped.
+func diskLife(ctx context.Context, p *Provider, instanceID string) error {
+	d, err := p.CreateDisk(ctx, "d", provider.DiskSpec{Bytes: 4 << 20, Tags: ownDisk})
+	if err != nil {
+		return err
+	}
+	if _, err := p.AttachDisk(ctx, d.ID, instanceID); err != nil {
+		return err
+	}
+	if _, err := p.ResizeDisk(ctx, d.ID, 8<<20); err != nil {
+		return err
+	}
+	s, err := p.CreateSnapshot(ctx, "s", d.ID, ownDisk)
+	if err != nil {
+		return err
+	}
+	c, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: d.ID, Tags: ownDisk})
+	if err != nil {
+		return err
+	}
+	if err := p.DetachDisk(ctx, d.ID, instanceID); err != nil {
+		return err
+	}
+	return errors.Join(p.DeleteSnapshot(ctx, s.ID), p.DeleteDisk(ctx, c.ID), p.DeleteDisk(ctx, d.ID))
+}
+
+// TestUserOfDisksKilledAtAnyInstant: the next one goes on, or begins again.
+func TestUserOfDisksKilledAtAnyInstant(t *testing.T) {
+	d := start(t, libvirtd.Options{})
+	p := connect(t, testConfig(d))
+	node := create(t, p, "node")
+	for round := range tier.Rounds(t, 3, 16) {
+		killAfter(t, other(d, asDiskVictim, d.URI), time.Duration(40+round*97)*time.Millisecond)
+		if err := diskLife(t.Context(), p, node.ID); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if volumes := d.Virsh(t, "vol-list", libvirtd.Pool); strings.Contains(volumes, volumePrefix+kindDisk) || strings.Contains(volumes, volumePrefix+kindSnapshot) {
+			t.Errorf("round %d: volumes are left:\n%s", round, volumes)
+		}
+		if text := d.Virsh(t, "domblklist", node.ID); strings.Contains(text, volumePrefix+kindDisk) {
+			t.Errorf("round %d: disks are left:\n%s", round, text)
+		}
+	}
+	remove(t, p, node.ID)
+}
 
 func createDisk(t *testing.T, p *Provider, key string, spec provider.DiskSpec) *provider.Disk {
 	t.Helper()

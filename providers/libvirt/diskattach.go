@@ -181,11 +181,12 @@ func (p *Provider) attachTo(ctx context.Context, v *volume, id string) error {
 				return err
 			}
 		}
-		if err := p.change(ctx, p.hv.attach, v, id, name, lv.DomainAffectConfig); err != nil {
-			return err
-		}
+		attachErr := p.change(ctx, p.hv.attach, v, id, name, lv.DomainAffectConfig)
 		if mine, err = p.soleHolder(ctx, v, id); err != nil {
-			return err
+			return errors.Join(err, attachErr)
+		}
+		if mine.config[v.path] == "" { // else a call of a process that was killed came first
+			return attachErr
 		}
 	}
 	if !mine.running || mine.live[v.path] != "" {
@@ -197,10 +198,11 @@ func (p *Provider) attachTo(ctx context.Context, v *volume, id string) error {
 	}
 	undoCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 	defer cancel()
-	if now, lookErr := p.disksOf(undoCtx, id); lookErr != nil || now == nil || now.live[v.path] != "" {
+	switch now, lookErr := p.disksOf(undoCtx, id); {
+	case lookErr != nil || now == nil:
 		return errors.Join(err, lookErr)
-	} else if !now.running {
-		return nil // it starts with its disks
+	case now.live[v.path] != "" || !now.running: // it starts with its disks
+		return nil
 	}
 	return errors.Join(classify(err), p.change(undoCtx, p.hv.detach, v, id, name, lv.DomainAffectConfig))
 }
