@@ -68,7 +68,7 @@ var phrases = []struct {
 	{"No such file or directory", provider.ErrNotFound},
 	{"asynchronous jobs running", provider.ErrUnavailable},
 	{"duplicated for disk sources", provider.ErrUnavailable}, // another disk was attached by this name meanwhile
-	{"Failed to get", provider.ErrInUse}, // the lock of an image: block/file-posix.c of QEMU
+	{"Failed to get", provider.ErrInUse},                     // the lock of an image: block/file-posix.c of QEMU
 }
 
 // classify gives an error of the daemon, the connection or the context its
