@@ -101,6 +101,7 @@ func diskLife(ctx context.Context, p *Provider, instanceID string) error {
 func TestUserOfDisksKilledAtAnyInstant(t *testing.T) {
 	d := start(t, libvirtd.Options{})
 	p := connect(t, testConfig(d))
+	p.makerWait = 200 * time.Millisecond // the victim is dead
 	node := create(t, p, "node")
 	for round := range tier.Rounds(t, 3, 16) {
 		killAfter(t, other(d, asDiskVictim, d.URI), time.Duration(40+round*97)*time.Millisecond)

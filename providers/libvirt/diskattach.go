@@ -73,11 +73,8 @@ func (p *Provider) disksOf(ctx context.Context, id string) (*domainDisks, error)
 				}
 			}
 		}
-		switch {
-		case doc.ID != nil:
+		if d.config = names; flags == 0 && doc.ID != nil {
 			d.running, d.live = true, names
-		default:
-			d.config = names
 		}
 	}
 	return d, nil
@@ -103,8 +100,8 @@ func liveName(domains []*domainDisks, path string) string {
 	return ""
 }
 
-// free returns a name that no disk of the domain has, and its number.
-func (d *domainDisks) free() (string, uint, error) {
+// free returns a name that no disk of the domain has.
+func (d *domainDisks) free() (string, error) {
 	taken := map[string]bool{}
 	for _, names := range []map[string]string{d.live, d.config} {
 		for _, name := range names {
@@ -113,10 +110,10 @@ func (d *domainDisks) free() (string, uint, error) {
 	}
 	for n := uint(1); n <= maxDisks; n++ { // 0 is the seed
 		if name := diskName(n); !taken[name] {
-			return name, n, nil
+			return name, nil
 		}
 	}
-	return "", 0, fmt.Errorf("%w: it has %d disks, and can have no more", provider.ErrCapacity, maxDisks)
+	return "", fmt.Errorf("%w: it has %d disks, and can have no more", provider.ErrCapacity, maxDisks)
 }
 
 // diskName is as Linux names disks: sda to sdz, then sdaa.
@@ -136,7 +133,7 @@ func (v *volume) deviceXML(name string) (string, error) {
 	zero := uint(0)
 	disk := x.DomainDisk{
 		Device: "disk",
-		// A full pool is an error for the guest, which would else stand still.
+		// A full pool is an error for the guest, which would otherwise stand still.
 		Driver:  &x.DomainDiskDriver{Name: "qemu", Type: v.format, Discard: "unmap", ErrorPolicy: "report"},
 		Source:  fileSource(v.path),
 		Target:  &x.DomainDiskTarget{Dev: name, Bus: "scsi"},
@@ -177,7 +174,7 @@ func (p *Provider) attachTo(ctx context.Context, v *volume, id string) error {
 	name := mine.config[v.path]
 	if name == "" {
 		if name = mine.live[v.path]; name == "" {
-			if name, _, err = mine.free(); err != nil {
+			if name, err = mine.free(); err != nil {
 				return err
 			}
 		}

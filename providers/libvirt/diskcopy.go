@@ -20,7 +20,7 @@ import (
 // awaitMaker waits for the process that makes a volume, and as long as the daemon works
 // for it. It returns the volume as it is then, or nil when it is gone.
 func (p *Provider) awaitMaker(ctx context.Context, v *volume) (*volume, error) {
-	for end := time.Now().Add(otherWait); time.Now().Before(end); {
+	for end := time.Now().Add(p.makerWait); time.Now().Before(end); {
 		if err := poll.Sleep(ctx, otherPoll); err != nil {
 			return nil, err
 		}
@@ -29,7 +29,7 @@ func (p *Provider) awaitMaker(ctx context.Context, v *volume) (*volume, error) {
 			return now, err
 		}
 		if _, err := p.hv.download(ctx, p.cfg.Pool, v.file, 0, 1); isBusy(err) {
-			end = time.Now().Add(otherWait)
+			end = time.Now().Add(p.makerWait)
 		}
 	}
 	logger().Info("removing a partly created volume", "volume", v.id)

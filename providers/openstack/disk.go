@@ -82,7 +82,7 @@ func diskTags(v *volumes.Volume) map[string]string {
 	return own
 }
 
-// disk converts a volume to the contract's type, but for the instance.
+// disk converts a volume to the contract's type, without the instance.
 func disk(v *volumes.Volume) *provider.Disk {
 	return &provider.Disk{
 		ID: v.ID, Key: keyOf(kindDisk, v), Bytes: int64(v.Size) << 30, Type: v.VolumeType, Zone: v.AvailabilityZone,
