@@ -67,36 +67,6 @@ func TestCSISanity(t *testing.T) {
 	csisanity.Run(t, csisanity.Options{Provider: checked.Checked(p), NodeID: node.ID, Zone: node.Zone})
 }
 
-// ownDisk are the tags of disks of tests.
-var ownDisk = map[string]string{provider.TagCluster: "test"}
-
-// diskLife makes a disk, attaches it, makes it larger, copies it twice, and removes all. It
-// also goes on from where a killed one has stopped.
-func diskLife(ctx context.Context, p *Provider, instanceID string) error {
-	d, err := p.CreateDisk(ctx, "d", provider.DiskSpec{Bytes: 4 << 20, Tags: ownDisk})
-	if err != nil {
-		return err
-	}
-	if _, err := p.AttachDisk(ctx, d.ID, instanceID); err != nil {
-		return err
-	}
-	if _, err := p.ResizeDisk(ctx, d.ID, 8<<20); err != nil {
-		return err
-	}
-	s, err := p.CreateSnapshot(ctx, "s", d.ID, ownDisk)
-	if err != nil {
-		return err
-	}
-	c, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: d.ID, Tags: ownDisk})
-	if err != nil {
-		return err
-	}
-	if err := p.DetachDisk(ctx, d.ID, instanceID); err != nil {
-		return err
-	}
-	return errors.Join(p.DeleteSnapshot(ctx, s.ID), p.DeleteDisk(ctx, c.ID), p.DeleteDisk(ctx, d.ID))
-}
-
 // TestUserOfDisksKilledAtAnyInstant: the next one goes on, or begins again.
 func TestUserOfDisksKilledAtAnyInstant(t *testing.T) {
 	d := start(t, libvirtd.Options{})

@@ -220,7 +220,9 @@ func (p *Provider) makeOnce(ctx context.Context, kind, key string, spec provider
 	}
 	return lifetime.Outlive(ctx, func() (*volume, error) {
 		defer unlock()
-		return p.findOrFill(context.WithoutCancel(ctx), &volume{id: id, file: imageFile(id), diskRecord: diskRecord{
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), copyLimit)
+		defer cancel()
+		return p.findOrFill(ctx, &volume{id: id, file: imageFile(id), diskRecord: diskRecord{
 			Key: key, Name: spec.Name, FromSnapshot: spec.FromSnapshot, FromDisk: spec.FromDisk, Tags: maps.Clone(spec.Tags), Maker: p.maker,
 		}}, spec)
 	})

@@ -78,7 +78,10 @@ func (p *Provider) AttachDisk(ctx context.Context, diskID, instanceID string) (m
 		v, err = volumes.Get(ctx, block, diskID).Extract()
 		return false, err
 	})
-	return &provider.Attachment{Serial: diskID[:serialLength]}, err
+	if err != nil {
+		return nil, err
+	}
+	return &provider.Attachment{Serial: diskID[:serialLength]}, nil
 }
 
 // attachStep reports whether the server has the volume, and asks for it when it is free.
