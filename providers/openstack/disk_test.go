@@ -30,6 +30,7 @@ func TestTwoMakersOfADisk(t *testing.T) {
 	c := sim.Start(t)
 	a, b := mustOpen(t, simConfig(c)), mustOpen(t, simConfig(c))
 	spec := provider.DiskSpec{Bytes: 1 << 30, Tags: cloudsim.OwnerTags("key")}
+	c.World.Script(cloudsim.Slow("volume:create", 50*time.Millisecond).Repeated(2)) // both look before either has made one
 	ids := make(chan string, 2)
 	for _, p := range []*Provider{a, b} {
 		go func() {
