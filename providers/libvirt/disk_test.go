@@ -85,7 +85,7 @@ func failInLife(t *testing.T, at int, lost bool) int {
 	return calls
 }
 
-// TestMakerOfADiskGone: an image that nobody has finished is made anew.
+// TestMakerOfADiskGone: an image that nobody has finished is made again.
 func TestMakerOfADiskGone(t *testing.T) {
 	for _, reopened := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) { makerGone(t, reopened) })
