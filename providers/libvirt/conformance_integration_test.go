@@ -30,7 +30,11 @@ func TestConformance(t *testing.T) {
 		}
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Parallel: 4, Leaks: d.Leftovers,
-			ReadUserData: func(_ context.Context, id string) (string, error) { return seedOf(d, id) },
+			DisksPerInstance: maxDisks,
+			WriteDisk:        func(id string, data []byte) error { return writeHead(t, d, id, data) },
+			ReadDisk:         func(id string, n int) ([]byte, error) { return readHead(t, d, id, n) },
+			Foreign:          func(map[string]string) (conformance.Foreign, error) { return foreign(t, d), nil },
+			ReadUserData:     func(_ context.Context, id string) (string, error) { return seedOf(d, id) },
 		}
 	}
 	tier.Conformance(t, open)

@@ -67,6 +67,8 @@ var phrases = []struct {
 	{"Permission denied", provider.ErrPermissionDenied},
 	{"No such file or directory", provider.ErrNotFound},
 	{"asynchronous jobs running", provider.ErrUnavailable},
+	{"duplicated for disk sources", provider.ErrUnavailable}, // another disk was attached by this name meanwhile
+	{"Failed to get", provider.ErrInUse},                     // the lock of an image: block/file-posix.c of QEMU
 }
 
 // classify gives an error of the daemon, the connection or the context its

@@ -43,6 +43,9 @@ type fakeDomain struct {
 	def      libvirtxml.Domain
 	metadata string
 	state    lv.DomainState
+	// live are the disks of what runs.
+	live     []libvirtxml.DomainDisk
+	backedUp bool
 }
 
 type fakeVolume struct {
@@ -160,7 +163,7 @@ func (f *fakeDaemon) define(ctx context.Context, text string) error {
 		}
 		d.metadata = d.def.Metadata.XML
 		if old := f.doms[d.def.UUID]; old != nil {
-			d.state = old.state
+			d.state, d.live = old.state, old.live
 		}
 		f.doms[d.def.UUID] = d
 		return nil
@@ -185,7 +188,7 @@ func (f *fakeDaemon) start(ctx context.Context, id string) error {
 				return said(lv.ErrSystemError, "Cannot access storage file '%s': No such file or directory", file)
 			}
 		}
-		d.state = lv.DomainRunning
+		d.state, d.live = lv.DomainRunning, slices.Clone(d.def.Devices.Disks)
 		for _, v := range f.vols {
 			if strings.HasSuffix(v.def.Name, consoleVolume) && strings.Contains(v.def.Name, id) {
 				v.content = append(v.content, "Booting the guest of a fake.\n"...)
@@ -207,7 +210,7 @@ func (f *fakeDaemon) destroy(ctx context.Context, id string) error {
 		if d.state == lv.DomainShutoff {
 			return said(lv.ErrOperationInvalid, "domain is not running")
 		}
-		d.state = lv.DomainShutoff
+		d.state, d.live = lv.DomainShutoff, nil
 		return nil
 	})
 }

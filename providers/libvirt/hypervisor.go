@@ -28,6 +28,21 @@ type hypervisor interface {
 	setMetadata(ctx context.Context, id, xml string) error
 	// interfaces asks for addresses by MAC.
 	interfaces(ctx context.Context, id string, source lv.DomainInterfaceAddressesSource) ([]lv.DomainInterface, error)
+	// domainXML returns what runs, or with [lv.DomainXMLInactive] the definition, which
+	// is also what it returns of a domain that does not run.
+	domainXML(ctx context.Context, id string, flags lv.DomainXMLFlags) (string, error)
+	// attach and detach change what runs or the definition.
+	attach(ctx context.Context, id, xml string, impact lv.DomainModificationImpact) error
+	detach(ctx context.Context, id, xml string, impact lv.DomainModificationImpact) error
+	// resizeDisk makes a disk of a domain that runs larger, by the disk's name.
+	resizeDisk(ctx context.Context, id, disk string, bytes uint64) error
+	// backup begins a copy of disks of a domain that runs, to files that are there.
+	backup(ctx context.Context, id, xml string) error
+	// backupXML returns the backup that a domain is at.
+	backupXML(ctx context.Context, id string) (string, error)
+	// backedUp reports whether the last job of a domain was completed.
+	backedUp(ctx context.Context, id string) (bool, error)
+	abortJob(ctx context.Context, id string) error
 
 	pool(ctx context.Context, name string) (poolInfo, error)
 	refresh(ctx context.Context, pool string) error
@@ -35,6 +50,9 @@ type hypervisor interface {
 	// volume returns the XML of a volume.
 	volume(ctx context.Context, pool, name string) (string, error)
 	createVolume(ctx context.Context, pool, xml string) error
+	// copyVolume creates a volume with the content of another, and may take an hour.
+	copyVolume(ctx context.Context, pool, xml, from string) error
+	resizeVolume(ctx context.Context, pool, name string, bytes uint64) error
 	deleteVolume(ctx context.Context, pool, name string) error
 	// upload takes as long as the caller's context lets it.
 	upload(ctx context.Context, pool, name string, from io.Reader, size int64) error

@@ -22,8 +22,10 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	lv "github.com/digitalocean/go-libvirt"
+	"github.com/google/uuid"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
@@ -36,6 +38,10 @@ type Provider struct {
 	target *target
 	hv     hypervisor
 	locks  keylock.Locks
+	// maker tells this process's unfinished disks from those of others.
+	maker string
+	// makerWait is how long a volume may be another process's that makes it now.
+	makerWait time.Duration
 
 	// hostMu guards host, which is asked for once.
 	hostMu sync.Mutex
@@ -54,7 +60,7 @@ func New(cfg Config) (*Provider, error) {
 }
 
 func newProvider(cfg Config, t *target, hv hypervisor) *Provider {
-	return &Provider{cfg: cfg, target: t, hv: hv}
+	return &Provider{cfg: cfg, target: t, hv: hv, maker: uuid.NewString(), makerWait: otherWait}
 }
 
 // HasCapability implements provider.Limited: only where the daemon is on this

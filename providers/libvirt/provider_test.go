@@ -24,6 +24,7 @@ func TestFakeConformance(t *testing.T) {
 		reopen := func() provider.Provider { return fakeProvider(t, f) }
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Leaks: f.leaks,
+			DisksPerInstance: maxDisks, WriteDisk: f.writeDisk, ReadDisk: f.readDisk, Foreign: f.foreign,
 			ReadUserData: func(_ context.Context, id string) (string, error) { return f.userData(id) },
 		}
 	})

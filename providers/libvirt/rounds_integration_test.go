@@ -76,6 +76,7 @@ func createInParallel(t *testing.T, p *Provider, n int) []string {
 const (
 	otherProcess = "LIBVIRT_TEST_PROCESS"
 	asVictim     = "create and delete for ever"
+	asDiskVictim = "take a disk through its life for ever"
 	asNobody     = "verify without privileges"
 )
 
@@ -101,6 +102,13 @@ func runOther(what string) int {
 		return 1
 	}
 	fmt.Println("ready")
+	if what == asDiskVictim {
+		for err == nil {
+			err = diskLife(context.Background(), p, instanceID("node"))
+		}
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	for {
 		i, err := tryCreate(context.Background(), p, "sandbox-1")
 		if err == nil {

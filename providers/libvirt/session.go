@@ -174,14 +174,18 @@ func (c *client) change(ctx context.Context, what string, call func(*lv.Libvirt)
 	return c.call(ctx, what, changeGrace, call)
 }
 
-// call runs call, which knows no context, on a goroutine of its own. When the
+func (c *client) call(ctx context.Context, what string, grace time.Duration, call func(*lv.Libvirt) error) error {
+	return c.callWithin(ctx, what, callLimit, grace, call)
+}
+
+// callWithin runs call, which knows no context, on a goroutine of its own. When the
 // context ends first, the session is retired: nobody knows whether the daemon
 // will answer again.
-func (c *client) call(ctx context.Context, what string, grace time.Duration, call func(*lv.Libvirt) error) error {
+func (c *client) callWithin(ctx context.Context, what string, limit, grace time.Duration, call func(*lv.Libvirt) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("the daemon did not answer within %v: %w", callLimit, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the daemon did not answer within %v: %w", limit, context.DeadlineExceeded))
 	defer cancel()
 	s, err := c.acquire(ctx)
 	if err != nil {

@@ -34,8 +34,10 @@ const uploadChunk = 256 << 10
 
 // packet is one of the daemon's.
 type packet struct {
-	status  uint32
-	payload []byte
+	// streamed packets are of the content, others reply to a call.
+	streamed bool
+	status   uint32
+	payload  []byte
 }
 
 // stream is a connection for the transfer of one volume.
@@ -44,7 +46,10 @@ type stream struct {
 	socket  *socket.Socket
 	link    *link
 	packets chan packet
-	serial  int32
+	// early packets of the content have come before the reply to the call: the daemon sends
+	// both from different threads.
+	early  []packet
+	serial int32
 }
 
 // Route implements [socket.Router].
@@ -53,7 +58,7 @@ func (s *stream) Route(h *socket.Header, payload []byte) {
 		return
 	}
 	select {
-	case s.packets <- packet{h.Status, payload}:
+	case s.packets <- packet{h.Type == socket.Stream, h.Status, payload}:
 	case <-s.link.broken: // by us, when all is said
 	}
 }
@@ -144,8 +149,18 @@ func (s *stream) call(procedure uint32, payload []byte) ([]byte, error) {
 	if err := s.socket.SendPacket(s.serial, procedure, remoteProgram, payload, socket.Call, socket.StatusOK); err != nil {
 		return nil, errBroken
 	}
-	p, err := s.next()
-	return p.payload, err
+	return s.reply()
+}
+
+// reply waits for the reply to a call.
+func (s *stream) reply() ([]byte, error) {
+	for {
+		p, err := s.next()
+		if err != nil || !p.streamed {
+			return p.payload, err
+		}
+		s.early = append(s.early, p)
+	}
 }
 
 // next waits for a packet; one with an error is an error.
@@ -194,12 +209,22 @@ func (s *stream) send(from io.Reader) error {
 	return err
 }
 
+// content waits for the next packet of a volume.
+func (s *stream) content() (packet, error) {
+	if len(s.early) == 0 {
+		return s.next()
+	}
+	p := s.early[0]
+	s.early = s.early[1:]
+	return p, nil
+}
+
 // receive reads a volume. The daemon ends with an empty packet and waits until
 // it is told that this was understood.
 func (s *stream) receive() ([]byte, error) {
 	var data bytes.Buffer
 	for {
-		p, err := s.next()
+		p, err := s.content()
 		if err != nil {
 			return nil, err
 		}

@@ -28,7 +28,9 @@ import (
 type clients struct {
 	compute, network, image *gophercloud.ServiceClient
 	project                 string // id
-	minor                   int    // of the Compute API's microversion
+	// where is how the catalogue is read for services that not every cloud has.
+	where gophercloud.EndpointOpts
+	minor int // of the Compute API's microversion
 }
 
 // connection logs in when it is first needed.
@@ -151,7 +153,7 @@ func (c *connection) fromClouds(where gophercloud.EndpointOpts) (gophercloud.Aut
 }
 
 func services(p *gophercloud.ProviderClient, where gophercloud.EndpointOpts) (*clients, error) {
-	made := &clients{project: projectOf(p)}
+	made := &clients{project: projectOf(p), where: where}
 	for _, service := range []struct {
 		into **gophercloud.ServiceClient
 		make func(*gophercloud.ProviderClient, gophercloud.EndpointOpts) (*gophercloud.ServiceClient, error)
@@ -168,6 +170,24 @@ func services(p *gophercloud.ProviderClient, where gophercloud.EndpointOpts) (*c
 		*service.into = client
 	}
 	return made, nil
+}
+
+// extendInUse is the microversion from which volumes that are in use can be made larger
+// (Block Storage API, "REST API Version History"). Each OpenStack since Pike has it.
+const extendInUse = "3.42"
+
+// block returns the client of Cinder.
+func (c *connection) block(ctx context.Context) (*gophercloud.ServiceClient, error) {
+	opened, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, err := openstack.NewBlockStorageV3(opened.compute.ProviderClient, opened.where)
+	if err != nil {
+		return nil, fmt.Errorf("block-storage service (Cinder), which disks need, in region %q (-os-region-name, OS_REGION_NAME): %w", opened.where.Region, err)
+	}
+	client.Microversion = extendInUse
+	return client, nil
 }
 
 // projectOf returns the project that the token is for.

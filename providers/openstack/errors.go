@@ -5,6 +5,7 @@ package openstack
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -122,4 +123,10 @@ func faultClass(message string) error {
 		}
 	}
 	return provider.ErrUnknown
+}
+
+// contains reports whether the cloud's answer has one of the texts.
+func contains(err error, texts ...string) bool {
+	var response gophercloud.ErrUnexpectedResponseCode
+	return errors.As(err, &response) && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(string(response.Body), text) })
 }

@@ -86,6 +86,11 @@ func TestConformance(t *testing.T) {
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Leaks: c.Leaks, Limits: cloudsim.Limits, NoAccess: noAccess(t, c),
 			ReadUserData: func(_ context.Context, id string) (string, error) { return c.UserData(id) },
+			Disk:         provider.DiskSpec{Zone: sim.ZoneA}, OtherZone: sim.ZoneB,
+			Foreign: func(tags map[string]string) (conformance.Foreign, error) {
+				id, remove := c.ForeignVolume(tags)
+				return conformance.Foreign{DiskID: id, Remove: remove}, nil
+			},
 		}
 	})
 	wantNothing(t, c)

@@ -42,8 +42,8 @@ func TestCapabilities(t *testing.T) {
 		{(*gcp.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify, limited}},
 		{(*ibmcloud.Provider)(nil), []provider.Capability{list, get, power, types, imports, verify}},
 		{(*ibmcloudpowervs.Provider)(nil), []provider.Capability{list, get, power, verify}},
-		{(*libvirt.Provider)(nil), []provider.Capability{list, get, console, power, node, imports, verify, limited}},
-		{(*openstack.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify}},
+		{(*libvirt.Provider)(nil), []provider.Capability{list, get, console, power, node, disks, snapshots, imports, verify, limited}},
+		{(*openstack.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify}},
 		{(*qemu.Provider)(nil), []provider.Capability{list, get, console, power, types, node, disks, snapshots}},
 		{(*vsphere.Provider)(nil), []provider.Capability{list, get, power, imports, verify, closes}},
 	} {

@@ -61,6 +61,7 @@ type Cloud struct {
 	mu       sync.Mutex
 	tokens   map[string]time.Time // until when
 	servers  []*server
+	volumes  []*volume
 	ports    []*port
 	floating []*floatingIP
 	images   []*image
@@ -76,6 +77,7 @@ func Start(t testing.TB) *Cloud {
 	c.computeRoutes()
 	c.networkRoutes()
 	c.imageRoutes()
+	c.blockRoutes()
 	c.mux.HandleFunc("/", c.unknown)
 	guarded, open := cloudsim.Guard(c.World.Handler(c.mux, c.action, c.refuse))
 	c.Server = cloudsim.Serve(t, guarded)

@@ -266,6 +266,7 @@ func (c *Cloud) finishDelete(s *server) {
 	if s.volume != "" {
 		c.World.Remove(cloudsim.KindDisk, s.volume)
 	}
+	c.freeVolumes(s)
 	s.port.detach(c, s.ID)
 }
 

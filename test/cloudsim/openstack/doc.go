@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openstack is an OpenStack for tests: Keystone v3, Nova, Neutron and
-// Glance, as far as pod VMs need them, over HTTPS on loopback.
+// Package openstack is an OpenStack for tests: Keystone v3, Nova, Neutron,
+// Glance and Cinder, as far as pod VMs need them, over HTTPS on loopback.
 //
 // It refuses what OpenStack refuses: requests without a valid token, members of
 // a body and parameters of a query that the API does not know, wrong types,

@@ -99,7 +99,7 @@ func (c *Cloud) identityRoutes() {
 func catalogue(host string) []map[string]any {
 	var services []map[string]any
 	for _, service := range []struct{ kind, name, path string }{
-		{"compute", "nova", "/compute/v2.1"}, {"network", "neutron", "/network/"}, {"image", "glance", "/image/"}, {"identity", "keystone", "/identity/v3"},
+		{"compute", "nova", "/compute/v2.1"}, {"network", "neutron", "/network/"}, {"image", "glance", "/image/"}, {"volumev3", "cinderv3", v3}, {"identity", "keystone", "/identity/v3"},
 	} {
 		services = append(services, map[string]any{"type": service.kind, "name": service.name, "id": newID(), "endpoints": []map[string]any{
 			{"id": newID(), "interface": "public", "region": Region, "region_id": Region, "url": "https://" + host + service.path},
