@@ -120,6 +120,7 @@ func (k *checker) installed() []doctor.Check {
 		{Name: "handler", Run: k.handler},
 		{Name: "capacity", Run: k.capacity},
 		{Name: "peerpods", Run: k.claims},
+		{Name: "volumes", Run: k.volumes},
 	}
 }
 

@@ -24,7 +24,8 @@ type paperConfig struct {
 // and one of another cluster.
 type paper struct {
 	provider.Provider
-	config paperConfig
+	provider.DiskController // only its list is used
+	config                  paperConfig
 }
 
 func init() {
@@ -40,6 +41,14 @@ func (*paper) ListInstances(_ context.Context, match map[string]string) ([]provi
 	}
 	own := match[provider.TagCluster]
 	return []provider.Instance{instance("i-web", own, time.Hour), instance("i-nobody", own, time.Hour), instance("i-young", own, time.Minute), instance("i-foreign", "other", time.Hour)}, nil
+}
+
+func (*paper) ListDisks(_ context.Context, match map[string]string) ([]provider.Disk, error) {
+	disk := func(id, volume, cluster string, age time.Duration) provider.Disk {
+		return provider.Disk{ID: id, Key: volume, Bytes: 10 << 30, Created: now.Add(-age), Tags: map[string]string{provider.TagCluster: cluster}}
+	}
+	own := match[provider.TagCluster]
+	return []provider.Disk{disk("d-used", "pvc-1", own, time.Hour), disk("d-lost", "pvc-2", own, time.Hour), disk("d-young", "pvc-3", own, time.Minute), disk("d-foreign", "pvc-4", "other", time.Hour)}, nil
 }
 
 func (p *paper) Console(_ context.Context, id string, tail int64) ([]byte, error) {

@@ -170,6 +170,22 @@ func (c *cloud) instances(ctx context.Context, clusterID string) ([]provider.Ins
 	return slices.DeleteFunc(instances, func(i provider.Instance) bool { return !provider.HasTags(i.Tags, match) }), nil
 }
 
+// disks lists those that were made for volumes of this cluster; none if the provider has no disks.
+func (c *cloud) disks(ctx context.Context, clusterID string) ([]provider.Disk, error) {
+	controller, ok := provider.As[provider.DiskController](c.provider)
+	if !ok {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
+	defer cancel()
+	match := map[string]string{provider.TagCluster: clusterID}
+	disks, err := controller.ListDisks(ctx, match)
+	if err != nil {
+		return nil, fmt.Errorf("list the disks of cluster %s: %w", clusterID, err)
+	}
+	return slices.DeleteFunc(disks, func(d provider.Disk) bool { return !provider.HasTags(d.Tags, match) }), nil
+}
+
 // names of the providers that the cluster uses or has used.
 func (s *settings) names(of ...string) []string {
 	all := map[string]bool{s.provider(): true}

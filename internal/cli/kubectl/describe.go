@@ -60,6 +60,7 @@ type Description struct {
 	Events   []Event   `json:"events"`
 
 	uid string // of the pod; empty when it is gone
+	pod *pod
 }
 
 func (d *Description) problem(where, reason, message, hint string) {
@@ -77,7 +78,7 @@ func (a *App) describePod(ctx context.Context, c *cluster, namespace, name strin
 		return nil, fmt.Errorf("list the Events of pod %s/%s: %w", namespace, name, err)
 	}
 	a.complete(d, peerPods, pointers(events))
-	return d, nil
+	return d, d.addVolumes(ctx, c)
 }
 
 // complete adds what hangs on the pod, and its Events.
@@ -130,7 +131,7 @@ func claimed(p *pod, namespace, name string, all []*v1alpha1.PeerPod) (*Descript
 	if gone && len(own) == 0 {
 		return nil, nil
 	}
-	d := &Description{Problems: []Problem{}, Events: []Event{}, uid: string(p.Metadata.UID)}
+	d := &Description{Problems: []Problem{}, Events: []Event{}, uid: string(p.Metadata.UID), pod: p}
 	d.Tree = d.ofPod(p, gone, namespace, name, len(own))
 	slices.SortFunc(own, func(x, y *v1alpha1.PeerPod) int {
 		return cmp.Or(y.CreationTimestamp.Compare(x.CreationTimestamp.Time), cmp.Compare(x.Name, y.Name))

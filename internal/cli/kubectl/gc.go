@@ -28,8 +28,10 @@ func (a *App) gcCommand() *cobra.Command {
 		Use: "gc --dry-run", Short: "Show what pods have left behind", Args: cobra.NoArgs,
 		Long: `Show what pods have left behind: PeerPods whose removal hangs, whose pod or node
 is gone, and, where the provider can be loaded on this machine, instances in the
-cloud that no PeerPod claims. Nothing is removed: peerpod-ctrl does that, so what
-is shown for long is a sign that it does not run or that the cloud refuses.
+cloud that no PeerPod claims and disks of volumes that no PersistentVolume names.
+Nothing is removed. peerpod-ctrl removes PeerPods and instances, so what is shown
+of them for long is a sign that it does not run or that the cloud refuses. Nothing
+removes a disk by itself: its data may be all that is left.
 Without -n all namespaces are looked at.`,
 		PreRunE: func(*cobra.Command, []string) error {
 			if !dry {
@@ -69,10 +71,24 @@ type LeftInstance struct {
 	age      string
 }
 
+// LeftDisk is a disk of a volume that no PersistentVolume names.
+type LeftDisk struct {
+	Provider string `json:"provider"`
+	ID       string `json:"id"`
+	// Volume is the name of the PersistentVolume for which it was made.
+	Volume  string    `json:"volume"`
+	Bytes   int64     `json:"bytes"`
+	Created time.Time `json:"created"`
+	// Instance is the one that has it, if any.
+	Instance string `json:"instance,omitempty"`
+	age      string
+}
+
 // Leftovers is what gc --dry-run shows.
 type Leftovers struct {
 	PeerPods  []LeftPeerPod  `json:"peerPods"`
 	Instances []LeftInstance `json:"instances"`
+	Disks     []LeftDisk     `json:"disks"`
 	// Unseen says, by provider, why its instances could not be listed.
 	Unseen map[string]string `json:"unseen,omitempty"`
 }
@@ -87,7 +103,7 @@ func (a *App) leftovers(ctx context.Context, c *cluster, older time.Duration) (*
 	if err := look.load(ctx, c); err != nil {
 		return nil, err
 	}
-	report := &Leftovers{PeerPods: []LeftPeerPod{}, Instances: []LeftInstance{}, Unseen: map[string]string{}}
+	report := &Leftovers{PeerPods: []LeftPeerPod{}, Instances: []LeftInstance{}, Disks: []LeftDisk{}, Unseen: map[string]string{}}
 	for i := range peerPods {
 		if a.namespace != "" && peerPods[i].Namespace != a.namespace {
 			continue
@@ -164,33 +180,61 @@ func (a *App) leftInstances(ctx context.Context, c *cluster, peerPods []v1alpha1
 		return
 	}
 	for _, name := range s.names(providers...) {
-		instances, err := a.listCloud(ctx, c, s, name)
+		instances, disks, err := a.listCloud(ctx, c, s, name)
 		if err != nil {
 			report.Unseen[name] = err.Error()
 			continue
 		}
 		for _, i := range unclaimed(instances, peerPods) {
-			if age := a.Now().Sub(i.Created); !i.Created.IsZero() && age < older {
-				continue
+			if !a.isYoung(i.Created, older) {
+				report.Instances = append(report.Instances, a.leftInstance(name, i))
 			}
-			report.Instances = append(report.Instances, a.leftInstance(name, i))
+		}
+		for _, d := range disks {
+			if !a.isYoung(d.Created, older) {
+				report.Disks = append(report.Disks, LeftDisk{Provider: name, ID: d.ID, Volume: d.Key, Bytes: d.Bytes, Created: d.Created, Instance: d.InstanceID, age: a.ageOrUnknown(d.Created)})
+			}
 		}
 	}
 }
 
-func (a *App) listCloud(ctx context.Context, c *cluster, s *settings, name string) ([]provider.Instance, error) {
+func (a *App) isYoung(created time.Time, older time.Duration) bool {
+	return !created.IsZero() && a.Now().Sub(created) < older
+}
+
+func (a *App) ageOrUnknown(created time.Time) string {
+	if created.IsZero() {
+		return "?"
+	}
+	return a.age(created)
+}
+
+// listCloud returns a provider's instances, and the disks that no PersistentVolume names.
+func (a *App) listCloud(ctx context.Context, c *cluster, s *settings, name string) (instances []provider.Instance, disks []provider.Disk, err error) {
 	cloud, err := a.open(ctx, s, name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	defer func() { err = errors.Join(err, cloud.close()) }()
 	id := s.get("CLUSTER_ID")
 	if id == "" {
 		if id, err = claims.ClusterID(ctx, c.config); err != nil {
-			return nil, errors.Join(err, cloud.close())
+			return nil, nil, err
 		}
 	}
-	instances, err := cloud.instances(ctx, provider.TagValue(id))
-	return instances, errors.Join(err, cloud.close())
+	if instances, err = cloud.instances(ctx, provider.TagValue(id)); err != nil {
+		return nil, nil, err
+	}
+	if disks, err = cloud.disks(ctx, provider.TagValue(id)); err != nil || len(disks) == 0 {
+		return instances, nil, err
+	}
+	volumes, err := list[object](ctx, c, core("", "persistentvolumes"), nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	return instances, slices.DeleteFunc(disks, func(d provider.Disk) bool {
+		return slices.ContainsFunc(volumes, func(v object) bool { return v.Metadata.Name == d.Key })
+	}), nil
 }
 
 // unclaimed returns the instances that no PeerPod has by id or sandbox.
@@ -209,12 +253,9 @@ func unclaimed(instances []provider.Instance, peerPods []v1alpha1.PeerPod) []pro
 }
 
 func (a *App) leftInstance(name string, i provider.Instance) LeftInstance {
-	left := LeftInstance{Provider: name, ID: i.ID, Name: i.Name, Created: i.Created, Node: i.Tags[provider.TagNode], age: "?"}
+	left := LeftInstance{Provider: name, ID: i.ID, Name: i.Name, Created: i.Created, Node: i.Tags[provider.TagNode], age: a.ageOrUnknown(i.Created)}
 	if pod := i.Tags[provider.TagPod]; pod != "" {
 		left.Pod = i.Tags[provider.TagNamespace] + "/" + pod
-	}
-	if !i.Created.IsZero() {
-		left.age = a.age(i.Created)
 	}
 	return left
 }
@@ -231,6 +272,7 @@ func (l *Leftovers) print(w io.Writer) {
 		table.Flush()
 	}
 	l.printInstances(w)
+	l.printDisks(w)
 	for _, name := range slices.Sorted(maps.Keys(l.Unseen)) {
 		fmt.Fprintf(w, "Cannot see the cloud of %s from here: %s\n", name, l.Unseen[name])
 	}
@@ -247,6 +289,19 @@ func (l *Leftovers) printInstances(w io.Writer) {
 	}
 	table.Flush()
 	fmt.Fprintln(w, "No PeerPod claims these; peerpod-ctrl removes them after its grace period.")
+}
+
+func (l *Leftovers) printDisks(w io.Writer) {
+	if len(l.Disks) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nDISK\tVOLUME\tPROVIDER\tGIB\tINSTANCE\tAGE")
+	for _, d := range l.Disks {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\n", d.ID, dash(d.Volume), d.Provider, d.Bytes>>30, dash(d.Instance), d.age)
+	}
+	table.Flush()
+	fmt.Fprintln(w, "No PersistentVolume names these. Nothing removes them: use their data by a PersistentVolume with spec.csi.volumeHandle, or delete them in the cloud.")
 }
 
 func dash(text string) string { return cmp.Or(text, "-") }

@@ -41,6 +41,7 @@ func left(t *testing.T) *fakeAPI {
 	f.peerPod("leaving", o{})["metadata"].(o)["deletionTimestamp"] = ago(time.Minute)
 	waiting := f.peerPod("waiting", o{})["spec"].(o)
 	waiting["pool"], waiting["podName"], waiting["podUID"] = o{"name": "small"}, "", ""
+	f.put(core("", "persistentvolumes"), o{"items": []any{o{"metadata": o{"name": "pvc-1"}}}})
 	f.pod("far", o{})
 	f.peerPod("far", o{})["spec"].(o)["nodeName"] = "node9"
 	return f
@@ -48,8 +49,8 @@ func left(t *testing.T) *fakeAPI {
 
 func TestGC(t *testing.T) {
 	out := left(t).succeeds("gc", "--dry-run")
-	wants(t, out, "shop/orphan-abc", "its pod is gone", "shop/stuck-abc", "Unauthenticated: token expired", "shop/far-abc", "its node node9 is gone", "i-nobody", "shop/lost")
-	wantsNot(t, out, "shop/web-abc", "i-web", "shop/waiting-abc", "leaving", "i-young", "i-foreign", "Cannot see")
+	wants(t, out, "shop/orphan-abc", "its pod is gone", "shop/stuck-abc", "Unauthenticated: token expired", "shop/far-abc", "its node node9 is gone", "i-nobody", "shop/lost", "d-lost  pvc-2   paper     10", "Nothing removes them")
+	wantsNot(t, out, "shop/web-abc", "i-web", "shop/waiting-abc", "leaving", "i-young", "i-foreign", "Cannot see", "d-used", "d-young", "d-foreign")
 }
 
 func TestGCNeedsDryRun(t *testing.T) {

@@ -45,6 +45,7 @@ type pod struct {
 		RuntimeClassName string          `json:"runtimeClassName"`
 		NodeName         string          `json:"nodeName"`
 		InitContainers   []initContainer `json:"initContainers"`
+		Volumes          []corev1.Volume `json:"volumes"`
 	} `json:"spec"`
 	Status struct {
 		Phase   string `json:"phase"`
@@ -106,10 +107,7 @@ type workload struct {
 		Template struct {
 			Spec struct {
 				NodeSelector map[string]string `json:"nodeSelector"`
-				Containers   []struct {
-					Name  string `json:"name"`
-					Image string `json:"image"`
-				} `json:"containers"`
+				Containers   []containerImage  `json:"containers"`
 			} `json:"spec"`
 		} `json:"template"`
 	} `json:"spec"`
@@ -122,6 +120,11 @@ type workload struct {
 		UpdatedReplicas        int                `json:"updatedReplicas"`
 		Conditions             []metav1.Condition `json:"conditions"`
 	} `json:"status"`
+}
+
+type containerImage struct {
+	Name  string `json:"name"`
+	Image string `json:"image"`
 }
 
 // onDelete is the update strategy of what an update must not end, such as relays.
