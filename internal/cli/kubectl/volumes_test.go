@@ -34,7 +34,7 @@ func TestDescribeVolumes(t *testing.T) {
 	wantsNot(t, out, "csi-2", "none")
 }
 
-// TestCheckVolumes: a driver without what it needs is named, and no driver is no problem.
+// TestCheckVolumes: a driver without what it needs is named, and a cluster without the driver is well.
 func TestCheckVolumes(t *testing.T) {
 	f := healthy(t)
 	_, out, _ := f.run("check")
