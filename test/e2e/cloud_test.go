@@ -32,7 +32,7 @@ type cloud struct {
 	// cases that need it are skipped without one.
 	machineType machineType
 	// csi are the variables with which the CSI driver reaches the provider in a cluster of the
-	// suite's own; none where it has no disks.
+	// suite's own, beside those of prepare; none where it has no disks.
 	csi []string
 	// image is the id of another image than the default one, with which a VM
 	// boots as well.

@@ -16,7 +16,7 @@ import (
 )
 
 func init() {
-	clouds["libvirt"] = cloud{prepare: startLibvirt, instances: domains}
+	clouds["libvirt"] = cloud{prepare: startLibvirt, instances: domains, csi: []string{"CLOUD_PROVIDER=libvirt"}}
 }
 
 // startLibvirt runs a daemon beside the control plane. Its VMs boot without

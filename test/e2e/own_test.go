@@ -72,6 +72,11 @@ func shim(t *testing.T) cluster.Runtime {
 func (s *suite) install(t *testing.T) {
 	t.Helper()
 	n, settings := s.own.node, s.cloud.prepare(t, s.own)
+	if s.cloud.csi != nil {
+		for key, value := range settings { // the CSI driver reaches the cloud in the same way
+			s.cloud.csi = append(s.cloud.csi, key+"="+value)
+		}
+	}
 	settings = s.withImages(settings)
 	deployed.KubeletConfig(t, n)
 	s.Apply(t, deployed.OwnFolders(deployed.Render(t, s.User, s.cloud.overlay, settings), n))

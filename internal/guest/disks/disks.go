@@ -30,9 +30,10 @@ const (
 	appearPause   = 50 * time.Millisecond
 	// growEvery is how often the sizes of mounted disks are looked at.
 	growEvery = 2 * time.Second
-	// mountPatience is how long a call waits for a disk: monitors of agents take one that does not
-	// answer for longer as lost.
-	mountPatience = 5 * time.Second
+	// mountPatience is how long a call waits for a disk: less than kubelet does for the container
+	// (runtimeRequestTimeout is 2 minutes), which would say less of the cause. Sooner is no help: a pod that
+	// restarts nothing fails with its container.
+	mountPatience = 110 * time.Second
 	// unreadyFolder is where disks are mounted until they are ready.
 	unreadyFolder = directvolume.GuestFolder + "-unready"
 )
@@ -75,8 +76,8 @@ type mounting struct {
 }
 
 // Mount mounts the disk of a storage where that says. A disk that is mounted there already
-// stays: containers of a pod share it. If it takes so long that other calls of the connection
-// would wait, that is an error, and it goes on: who asks again gets what came of it.
+// stays: containers of a pod share it. If it takes longer than the caller waits that is an
+// error, and it goes on: who asks again gets what came of it.
 func (d *Disks) Mount(ctx context.Context, st *agent.Storage) error {
 	m, err := d.begin(context.WithoutCancel(ctx), st)
 	if err != nil || m == nil {
