@@ -74,6 +74,9 @@ func (o *options) rehearse(ctx context.Context) error {
 
 // prefetchImages pulls images into the folder where the agent looks for them.
 func (o *options) prefetchImages(ctx context.Context) error {
+	if len(o.prefetch) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, prefetchTime)
 	defer cancel()
 	images, err := pull.New(o.config.puller())
