@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -35,6 +34,9 @@ const reasonPoolEmpty = "PoolEmpty"
 
 // reasonVMGivenUp: a VM of a pool did not take the pod.
 const reasonVMGivenUp = "PoolVMGivenUp"
+
+// labelZone is the well-known label of a Node's zone. Kubernetes' package with its name is large.
+const labelZone = "topology.kubernetes.io/zone"
 
 // mostMisses is after how many candidates that others had the VMs are listed again.
 const mostMisses = 2
@@ -114,7 +116,7 @@ func (p *pools) selectNode(ctx context.Context, c *Cluster) error {
 	if err := c.api.Get(ctx, kubeapi.Path(kubeapi.Core, "", "nodes", c.opts.NodeName), &node); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("labels of node %s: %w", c.opts.NodeName, err)
 	}
-	p.zone = node.Labels[corev1.LabelTopologyZone]
+	p.zone = node.Labels[labelZone]
 	p.list = slices.DeleteFunc(p.list, func(pool v1alpha1.PodVMPool) bool { return !provider.HasTags(node.Labels, pool.Spec.NodeSelector) })
 	return nil
 }
