@@ -170,7 +170,7 @@ func (a *apiServer) answer(r *http.Request, body []byte) (any, error) {
 	if r.Method == http.MethodGet && t.name == "" {
 		return a.list(ctx, t, r.URL.Query())
 	}
-	object := map[string]client.Object{v1alpha1.Resource: &v1alpha1.PeerPod{}, "pods": &corev1.Pod{}, "secrets": &corev1.Secret{}}[t.resource]
+	object := map[string]client.Object{v1alpha1.Resource: &v1alpha1.PeerPod{}, "pods": &corev1.Pod{}, "secrets": &corev1.Secret{}, "nodes": &corev1.Node{}}[t.resource]
 	if object == nil {
 		return nil, fmt.Errorf("no node is to ask for %s", r.URL.Path)
 	}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/handover"
@@ -369,9 +370,19 @@ func scenarioPoolEmpty(t *testing.T, w who) {
 
 // selectsNodes: VMs are for pods of nodes with a label, and the one in the node's zone is taken first.
 func (s *poolStand) selectsNodes(w who) {
-	node := map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": nodeName, "labels": map[string]string{corev1.LabelTopologyZone: "a"}}}
-	raw(s.t, w.admin, "POST", "/api/v1/nodes", node, nil)
-	defer raw(s.t, w.admin, "DELETE", "/api/v1/nodes/"+nodeName, nil, nil)
+	admin, err := kubeapi.New(w.admin)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	node := map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": nodeName}}
+	if err := admin.Create(s.t.Context(), kubeapi.Path(kubeapi.Core, "", "nodes"), node, nil); err != nil && !apierrors.IsAlreadyExists(err) {
+		s.t.Fatal(err)
+	}
+	label := func(zone any) {
+		raw(s.t, w.admin, "PATCH", "/api/v1/nodes/"+nodeName, map[string]any{"metadata": map[string]any{"labels": map[string]any{corev1.LabelTopologyZone: zone}}}, nil)
+	}
+	label("a")
+	defer label(nil)
 	want := ""
 	for _, s.zone = range []string{"b", "c", "a", "d"} {
 		if vm := s.fill(nil); s.zone == "a" {
