@@ -31,7 +31,7 @@ const (
 	// growEvery is how often the sizes of mounted disks are looked at.
 	growEvery = 2 * time.Second
 	// mountPatience is how long a call waits for a disk: less than kubelet does for the container
-	// (runtimeRequestTimeout is 2 minutes), which would say less of the cause. Sooner is no help: a pod that
+	// (runtimeRequestTimeout is 2 minutes), which would say less of the cause. Sooner would not help: a pod that
 	// restarts nothing fails with its container.
 	mountPatience = 110 * time.Second
 	// unreadyFolder is where disks are mounted until they are ready.
