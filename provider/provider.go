@@ -159,6 +159,10 @@ type InstanceTypeSpec struct {
 	Image string
 	// MultiNic asks for a second interface with a route to the outside.
 	MultiNic bool
+	// Zone is where it is to be, and what Zone of the instance that CreateInstance returns
+	// MUST be then; empty is the provider's choice. A zone that the cloud does not have, or
+	// in which this provider makes no instances, is ErrInvalidArgument.
+	Zone string
 	// Volumes are disks to attach, in the order of their LUN.
 	Volumes []CloudVolume
 

@@ -55,8 +55,8 @@ func open(c Config) (provider.Provider, error) { // validates and connects; make
 }
 
 func (c *cloud) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if cmp.Or(spec.Image, "podvm") != "podvm" || spec.MultiNic || len(spec.Volumes) > 0 {
-		return nil, fmt.Errorf("%w: image %q: there is no image but podvm, no second interface, no volume", provider.ErrInvalidArgument, spec.Image)
+	if cmp.Or(spec.Image, "podvm") != "podvm" || spec.MultiNic || spec.Zone != "" || len(spec.Volumes) > 0 {
+		return nil, fmt.Errorf("%w: image %q, zone %q: there is no image but podvm, no zone, no second interface, no volume", provider.ErrInvalidArgument, spec.Image, spec.Zone)
 	}
 	kind, err := instancetypes.Options{Types: types, Default: c.Type, Allow: c.Types}.Select(spec)
 	userData, failed := userdata.Generate(cloudConfig)

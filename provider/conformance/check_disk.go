@@ -169,7 +169,7 @@ func checkDiskSizeHuge(r *run) {
 	r.checkClass("CreateDisk of 2 EiB", err, provider.ErrInvalidArgument, provider.ErrCapacity, provider.ErrQuota)
 }
 
-const noDiskType, noDiskZone = "outrigger-no-such-disk-type", "outrigger-no-such-zone"
+const noDiskType, noZone = "outrigger-no-such-disk-type", "outrigger-no-such-zone"
 
 func checkDiskUnknownType(r *run) {
 	c := r.newDisk()
@@ -179,8 +179,8 @@ func checkDiskUnknownType(r *run) {
 
 func checkDiskUnknownZone(r *run) {
 	c := r.newDisk()
-	c.spec.Zone = noDiskZone
-	r.checkDiskNames(c, noDiskZone)
+	c.spec.Zone = noZone
+	r.checkDiskNames(c, noZone)
 }
 
 func (r *run) checkDiskNames(c diskCreation, name string) {

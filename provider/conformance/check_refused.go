@@ -55,6 +55,34 @@ func checkUnknownArch(r *run) {
 	r.checkRefused(c, provider.ErrInvalidArgument, provider.ErrNotFound)
 }
 
+func checkUnknownZone(r *run) {
+	c := r.creation(newKey())
+	c.spec.Zone = noZone
+	if err := r.checkRefused(c, provider.ErrInvalidArgument); err != nil && !strings.Contains(err.Error(), noZone) {
+		r.Errorf("the error does not name %s, which is wrong: %v", noZone, err)
+	}
+}
+
+// checkZone asks for the zone in which the provider makes instances by itself.
+func checkZone(r *run) {
+	made := r.mustCreate(newKey())
+	zone := made.Zone
+	if has[provider.Getter](r) {
+		r.checkFound(made.ID)
+		if got, err := r.get(made.ID); err == nil && got != nil {
+			zone = got.Zone
+		}
+	}
+	if zone == "" {
+		r.Skipf("not checked: instances of this provider are in no zone")
+	}
+	c := r.creation(newKey())
+	c.spec.Zone = zone
+	if made = r.mustDo(c); made.Zone != zone {
+		r.Errorf("CreateInstance for zone %q returned an instance in zone %q", zone, made.Zone)
+	}
+}
+
 func checkUnknownGPU(r *run) {
 	c := r.creationOfType("")
 	c.spec.GPUs, c.spec.GPU = 1000, noGPU

@@ -45,6 +45,8 @@ var sizeChecks = []Check{
 	{"create-size-negative", "A negative size is ErrInvalidArgument.", nil, checkSizeNegative},
 	{"create-unknown-arch", "An architecture that the cloud does not know is ErrInvalidArgument (or ErrNotFound).", nil, checkUnknownArch},
 	{"create-unknown-gpu", "GPUs that the cloud has not got are ErrInvalidArgument, ErrCapacity or ErrQuota (or ErrNotFound).", nil, checkUnknownGPU},
+	{"create-zone", "An instance that asks for a zone is there, by the answer too.", nil, checkZone},
+	{"create-unknown-zone", "A zone in which there can be no instance is ErrInvalidArgument, which names it.", nil, checkUnknownZone},
 	{"error-names-type", "The error for an unknown type holds its name.", nil, checkErrorNamesType},
 	{"error-names-image", "The error for an unknown image holds its name.", nil, checkErrorNamesImage},
 }

@@ -179,6 +179,14 @@ var sizeMutants = []mutant{
 	}), fails: map[string]string{"create-size-huge": "has class"}},
 	{name: "negative is the default", breaks: changedRequest(func(q *request) { q.spec.Memory = max(q.spec.Memory, 0) }),
 		fails: map[string]string{"create-size-negative": "returned"}},
+	{name: "any zone will do", breaks: changedRequest(func(q *request) { q.spec.Zone = "" }), fails: map[string]string{"create-unknown-zone": "returned"}},
+	{name: "a zone that has no name", breaks: changedError(func(q request, err error) error {
+		if q.spec.Zone != "" && err != nil {
+			return failure("not there", provider.ErrInvalidArgument)
+		}
+		return err
+	}), fails: map[string]string{"create-unknown-zone": "does not name"}},
+	{name: "does not say where it is", breaks: changedInstance(func(i *provider.Instance) { i.Zone = "" }), fails: map[string]string{"create-zone": "in zone \"\""}},
 	{name: "any architecture", breaks: changedRequest(func(q *request) { q.spec.Arch = "" }), fails: map[string]string{"create-unknown-arch": "returned"}},
 	{name: "no GPUs", breaks: changedRequest(func(q *request) {
 		if q.spec.GPUs > 0 {

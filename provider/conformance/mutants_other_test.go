@@ -114,7 +114,7 @@ func names(checks []conformance.Check) []string {
 // refusals are the checks of creations that must fail, and nothing else.
 var refusals = []string{
 	"create-user-data-error", "create-unknown-type", "create-unknown-image", "create-size-huge", "create-size-negative",
-	"create-unknown-arch", "create-unknown-gpu", "key-empty", "error-names-type", "error-names-image",
+	"create-unknown-arch", "create-unknown-gpu", "create-unknown-zone", "key-empty", "error-names-type", "error-names-image",
 }
 
 // idle are the checks that create no instance.

@@ -3,6 +3,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,6 +76,9 @@ func (c *Cloud) check(podName, key string, cloudConfig cloudinit.CloudConfigGene
 	}
 	if !slices.Contains(c.options.Images, req.image) {
 		return req, fmt.Errorf("image %q: %w", req.image, provider.ErrNotFound)
+	}
+	if zones := c.options.Disks.Zones; spec.Zone != "" && !slices.Contains(zones, spec.Zone) {
+		return req, fmt.Errorf("%w: no zone %q, but %q", provider.ErrInvalidArgument, spec.Zone, zones)
 	}
 	var err error
 	req.kind, err = instancetypes.Select(spec, c.options.Types, c.options.DefaultType)
@@ -157,7 +161,7 @@ func (c *Cloud) add(s *state, req request, userData string) (*record, error) {
 		Instance: provider.Instance{
 			ID: fmt.Sprintf("fake-%06d", s.Serial), Name: req.name, IPs: addrs, Key: req.key,
 			Tags: maps.Clone(req.spec.Tags), Created: now, State: provider.StatePending,
-			Zone: instanceZone, Region: "fake", Type: req.kind,
+			Zone: cmp.Or(req.spec.Zone, instanceZone), Region: "fake", Type: req.kind,
 		},
 		Image: req.image, UserData: userData,
 		Lists: c.options.Eventual.Lists, Gets: c.options.Eventual.Gets,

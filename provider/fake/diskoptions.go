@@ -9,14 +9,14 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// instanceZone is where all instances are.
+// instanceZone is where instances are that ask for no zone.
 const instanceZone = "fake-zone"
 
 // DiskOptions configure the disks of a cloud. The zero value has all defaults.
 type DiskOptions struct {
-	// Zones are where disks can be, the first being the default. Instances are in
-	// "fake-zone" and can have disks of that zone only. By default there is also
-	// "fake-zone-b".
+	// Zones are where disks and instances can be, the first being the disks' default; that
+	// of instances is "fake-zone". An instance can have disks of its zone only. By default
+	// there is also "fake-zone-b".
 	Zones []string
 	// Types are the kinds of disks, the first being the default: "standard" and "fast"
 	// by default.

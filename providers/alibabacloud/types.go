@@ -40,9 +40,15 @@ const (
 
 // targets returns where the instance may be made, the best first.
 func (p *Provider) targets(ctx context.Context, spec provider.InstanceTypeSpec) ([]target, error) {
-	vswitches, err := p.vswitches(ctx)
+	vswitches, err := p.vswitches(ctx, spec.Zone != "")
 	if err != nil {
 		return nil, err
+	}
+	if there := zonesOf(vswitches); spec.Zone != "" {
+		if _, err := places.Zones(there, spec.Zone); err != nil {
+			return nil, fmt.Errorf("%w, those of VSWITCH_ID", err)
+		}
+		vswitches = slices.DeleteFunc(slices.Clone(vswitches), func(at vswitch) bool { return at.zone != spec.Zone })
 	}
 	kinds, err := p.rank(ctx, spec)
 	if err != nil {
@@ -274,9 +280,9 @@ type vswitch struct {
 }
 
 // vswitches returns the vSwitches in the configuration's order. Of one alone
-// nothing needs to be known.
-func (p *Provider) vswitches(ctx context.Context) ([]vswitch, error) {
-	if len(p.cfg.VSwitchIDs) == 1 {
+// nothing needs to be known, but by those who ask for its zone.
+func (p *Provider) vswitches(ctx context.Context, zone bool) ([]vswitch, error) {
+	if len(p.cfg.VSwitchIDs) == 1 && !zone {
 		return []vswitch{{id: p.cfg.VSwitchIDs[0]}}, nil
 	}
 	return p.vswitchCache.Get(ctx, "", func() ([]vswitch, time.Time, error) {

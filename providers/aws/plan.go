@@ -7,6 +7,9 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -79,7 +82,34 @@ func (p *Provider) plan(ctx context.Context, s *session, podName, key, userData 
 		return nil, err
 	}
 	p.connect(pl, s, spec.MultiNic)
+	if spec.Zone != "" {
+		if pl.subnets, err = s.subnetsIn(ctx, pl.subnets, spec.Zone); err != nil {
+			return nil, err
+		}
+	}
 	return pl, pl.label(p.cfg.Tags, spec.Tags)
+}
+
+// subnetsIn returns those of the subnets that are in the zone: it is by its subnet that an
+// instance has a zone.
+func (s *session) subnetsIn(ctx context.Context, ids []string, zone string) ([]string, error) {
+	if slices.Contains(ids, "") {
+		return nil, fmt.Errorf("%w: zone %q: neither -subnetid (AWS_SUBNET_ID) nor the launch template names a subnet", provider.ErrInvalidArgument, zone)
+	}
+	out, err := s.ec2().DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: ids})
+	if err != nil {
+		return nil, settingError("subnetid", err)
+	}
+	zones := map[string]string{}
+	for _, subnet := range out.Subnets {
+		zones[sdk.ToString(subnet.SubnetId)] = sdk.ToString(subnet.AvailabilityZone)
+	}
+	in := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return zones[id] != zone })
+	if len(in) == 0 {
+		there := slices.Compact(slices.Sorted(maps.Values(zones)))
+		return nil, fmt.Errorf("%w: zone %q: the subnets of -subnetid (AWS_SUBNET_ID) are in %s", provider.ErrInvalidArgument, zone, strings.Join(there, ", "))
+	}
+	return in, nil
 }
 
 // standardType returns the default type: the launch template's, unless another one is

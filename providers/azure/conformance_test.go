@@ -16,7 +16,7 @@ func TestConformance(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"confidential": func(*Config) {},
 		"ordinary": func(c *Config) {
-			c.DisableCVM, c.Size, c.UsePublicIP = true, "Standard_D2s_v5", true
+			c.DisableCVM, c.Size, c.UsePublicIP, c.Zones = true, "Standard_D2s_v5", true, []string{"1"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
@@ -78,13 +79,20 @@ func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
 
 // candidates returns the sizes that fit, the cheapest first, in each zone.
 func (p *Provider) candidates(ctx context.Context, spec provider.InstanceTypeSpec) ([]places.Place, error) {
+	zones, err := places.Zones(p.cfg.Zones, spec.Zone)
+	if err == nil && spec.Zone != "" && !zoneName.MatchString(spec.Zone) {
+		err = fmt.Errorf("%w: %q is not a zone, such as 1", provider.ErrInvalidArgument, spec.Zone)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w (-zone, AZURE_ZONE)", err)
+	}
 	types, err := p.rank(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	list := places.Of(types, p.cfg.Zones, maxTries)
+	list := places.Of(types, zones, maxTries)
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%w: none of the VM sizes that fit is in the zones of -zone (AZURE_ZONE)", provider.ErrInvalidArgument)
+		return nil, fmt.Errorf("%w: none of the VM sizes that fit is in zone %s", provider.ErrInvalidArgument, strings.Join(zones, ", "))
 	}
 	return list, nil
 }

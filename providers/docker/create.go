@@ -179,6 +179,8 @@ func refuse(spec provider.InstanceTypeSpec) error {
 		return fmt.Errorf("%w: GPUs are not given to containers", provider.ErrInvalidArgument)
 	case spec.MultiNic:
 		return fmt.Errorf("%w: a second interface cannot be had", provider.ErrInvalidArgument)
+	case spec.Zone != "":
+		return fmt.Errorf("%w: zone %q: this provider has no zones", provider.ErrInvalidArgument, spec.Zone)
 	case len(spec.Volumes) > 0:
 		return fmt.Errorf("%w: volumes cannot be attached", provider.ErrInvalidArgument)
 	}

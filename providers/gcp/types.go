@@ -145,11 +145,15 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]places.Place, error)
 	if len(r.spec.Volumes) > 0 {
 		return nil, fmt.Errorf("%w: volumes: this provider attaches none", provider.ErrInvalidArgument)
 	}
+	zones, err := places.Zones(p.cfg.Zones, r.spec.Zone)
+	if err != nil {
+		return nil, fmt.Errorf("%w (-zone, GCP_ZONE)", err)
+	}
 	types, err := p.types(ctx)
 	if err != nil {
 		return nil, err
 	}
 	types = slices.DeleteFunc(slices.Clone(types), func(t provider.InstanceType) bool { return !p.fits(t, r.spec) })
-	ranked, err := instancetypes.Options{Types: types, Default: p.cfg.MachineType, Allow: p.cfg.MachineTypes, Zones: p.cfg.Zones}.Rank(r.spec)
-	return places.Of(ranked, p.cfg.Zones, maxCandidates), err
+	ranked, err := instancetypes.Options{Types: types, Default: p.cfg.MachineType, Allow: p.cfg.MachineTypes, Zones: zones}.Rank(r.spec)
+	return places.Of(ranked, zones, maxCandidates), err
 }

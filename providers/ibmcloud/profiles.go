@@ -100,7 +100,11 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	if err := r.refuse(); err != nil {
 		return nil, err
 	}
-	ranked, err := p.rank(ctx, r.spec)
+	zones, err := places.Zones(p.cfg.Zones, r.spec.Zone)
+	if err != nil {
+		return nil, fmt.Errorf("%w (-zone-name, IBMCLOUD_ZONE)", err)
+	}
+	ranked, err := p.rank(ctx, r.spec, zones)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +118,7 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	}
 	var candidates []candidate
 	var lacking error
-	for _, place := range places.Of(ranked, p.cfg.Zones, math.MaxInt) {
+	for _, place := range places.Of(ranked, zones, math.MaxInt) {
 		if len(candidates) == maxCandidates {
 			break
 		}
@@ -131,9 +135,9 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	return candidates, nil
 }
 
-// rank returns the profiles that fit, the best first. Confidential VMs leave
+// rank returns the profiles that fit and that one of the zones has, the best first. Confidential VMs leave
 // out those for amd64 without TDX, unless somebody names one.
-func (p *Provider) rank(ctx context.Context, spec provider.InstanceTypeSpec) ([]provider.InstanceType, error) {
+func (p *Provider) rank(ctx context.Context, spec provider.InstanceTypeSpec, zones []string) ([]provider.InstanceType, error) {
 	profiles, err := p.profiles(ctx)
 	if err != nil {
 		return nil, err
@@ -144,7 +148,7 @@ func (p *Provider) rank(ctx context.Context, spec provider.InstanceTypeSpec) ([]
 			types = append(types, one.InstanceType)
 		}
 	}
-	return instancetypes.Options{Types: types, Default: p.cfg.defaultProfile(), Allow: p.cfg.Profiles, Zones: p.cfg.Zones}.Rank(spec)
+	return instancetypes.Options{Types: types, Default: p.cfg.defaultProfile(), Allow: p.cfg.Profiles, Zones: zones}.Rank(spec)
 }
 
 // imageFor returns the image of an architecture: the pod's, if it names one.

@@ -84,7 +84,7 @@ func (p *Provider) verifyProfile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.rank(ctx, provider.InstanceTypeSpec{}); err != nil && p.cfg.defaultProfile() != "" {
+	if _, err := p.rank(ctx, provider.InstanceTypeSpec{}, p.cfg.Zones); err != nil && p.cfg.defaultProfile() != "" {
 		return bad("profile-name", "%v", err)
 	}
 	for _, one := range profiles {

@@ -157,6 +157,8 @@ func (c Config) sizeOf(spec provider.InstanceTypeSpec) (size, error) {
 		return s, fmt.Errorf("%w: Power Virtual Server has no GPUs", provider.ErrInvalidArgument)
 	case spec.Arch != "" && spec.Arch != "ppc64le":
 		return s, fmt.Errorf("%w: architecture %q: Power Virtual Server is ppc64le", provider.ErrInvalidArgument, spec.Arch)
+	case spec.Zone != "" && spec.Zone != c.Zone:
+		return s, fmt.Errorf("%w: zone %q: the workspace is in %s (-zone, POWERVS_ZONE)", provider.ErrInvalidArgument, spec.Zone, c.Zone)
 	case len(spec.Volumes) > 0:
 		return s, fmt.Errorf("%w: volumes cannot be attached on Power Virtual Server", provider.ErrInvalidArgument)
 	case spec.MultiNic:

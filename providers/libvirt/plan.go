@@ -79,6 +79,8 @@ func refuse(spec provider.InstanceTypeSpec) error {
 		return fmt.Errorf("%w: %d GPUs of model %q: this provider has none", provider.ErrInvalidArgument, spec.GPUs, spec.GPU)
 	case spec.MultiNic:
 		return fmt.Errorf("%w: a second interface to the outside: this provider gives none", provider.ErrInvalidArgument)
+	case spec.Zone != "":
+		return fmt.Errorf("%w: zone %q: this provider has no zones", provider.ErrInvalidArgument, spec.Zone)
 	case len(spec.Volumes) > 0:
 		return fmt.Errorf("%w: volumes: this provider has none", provider.ErrInvalidArgument)
 	}

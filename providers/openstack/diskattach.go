@@ -29,6 +29,15 @@ func holders(v *volumes.Volume) (ids []string) {
 	return ids
 }
 
+func heldByOther(v *volumes.Volume, serverID string) bool {
+	has := holders(v)
+	return len(has) > 0 && !slices.Contains(has, serverID)
+}
+
+func inUse(v *volumes.Volume) error {
+	return fmt.Errorf("%w: server %s has it", provider.ErrInUse, holders(v)[0])
+}
+
 // withInstance returns the disk with the instance that has it: that of the server, or a
 // server of others by its own id.
 func (p *Provider) withInstance(ctx context.Context, v *volumes.Volume) (*provider.Disk, error) {
@@ -65,6 +74,8 @@ func (p *Provider) AttachDisk(ctx context.Context, diskID, instanceID string) (m
 	switch {
 	case err != nil:
 		return nil, err
+	case heldByOther(v, s.ID): // first: it does not go by itself, as a server's state does
+		return nil, inUse(v)
 	case stateOf(s) == provider.StatePending || stateOf(s) == provider.StateDeleting || s.Status == statusError:
 		return nil, fmt.Errorf("%w: server %s has the status %s", provider.ErrUnavailable, s.ID, s.Status)
 	case v.Multiattach:
@@ -86,11 +97,11 @@ func (p *Provider) AttachDisk(ctx context.Context, diskID, instanceID string) (m
 
 // attachStep reports whether the server has the volume, and asks for it when it is free.
 func (p *Provider) attachStep(ctx context.Context, c *clients, serverID string, v *volumes.Volume) (bool, error) {
-	switch has := holders(v); {
-	case slices.Contains(has, serverID):
+	switch {
+	case heldByOther(v, serverID):
+		return false, inUse(v)
+	case len(holders(v)) > 0:
 		return v.Status == volumeInUse, nil
-	case len(has) > 0:
-		return false, fmt.Errorf("%w: server %s has it", provider.ErrInUse, has[0])
 	case v.Status == "attaching" || v.Status == "reserved" || v.Status == "detaching" || v.Status == "creating" || v.Status == "extending":
 		return false, nil
 	case v.Status != volumeAvailable:

@@ -76,6 +76,10 @@ type choice struct {
 
 // choices returns the flavors that fit, the smallest first, each in every zone.
 func (p *Provider) choices(ctx context.Context, c *clients, spec provider.InstanceTypeSpec) ([]choice, error) {
+	zones, err := places.Zones(p.cfg.Zones, spec.Zone)
+	if err != nil {
+		return nil, fmt.Errorf("%w (-availability-zones, OPENSTACK_AVAILABILITY_ZONES)", err)
+	}
 	all, err := p.catalogue(ctx, c)
 	if err != nil {
 		return nil, err
@@ -85,7 +89,7 @@ func (p *Provider) choices(ctx context.Context, c *clients, spec provider.Instan
 		return nil, fmt.Errorf("-instance-type (OPENSTACK_FLAVOR), -instance-types (OPENSTACK_FLAVORS): %w", err)
 	}
 	var list []choice
-	for _, place := range places.Of(ranked, p.cfg.Zones, math.MaxInt) {
+	for _, place := range places.Of(ranked, zones, math.MaxInt) {
 		list = append(list, choice{place, all.ids[place.Type.Name]})
 	}
 	return list, nil

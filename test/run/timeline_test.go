@@ -48,7 +48,7 @@ func timelineIsPlausible(t *testing.T, p *pod) {
 		t.Errorf("the guest was neither booted nor restored, or both: %q", guest)
 	}
 	var sum time.Duration
-	for _, name := range []string{"inspect-network", "reserve", "record-intent", "claim", "create-instance", "tunnel", "connect", "attach-disks", "ready"} {
+	for _, name := range []string{"inspect-network", "choose-zone", "reserve", "record-intent", "claim", "create-instance", "tunnel", "connect", "attach-disks", "ready"} {
 		sum += first[name].Took()
 	}
 	if whole := first["ready"].End.Sub(first["inspect-network"].Start); sum <= 0 || sum > whole {

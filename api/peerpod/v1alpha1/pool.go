@@ -21,6 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Type",type=string,priority=1,JSONPath=`.spec.instanceType`
 // +kubebuilder:printcolumn:name="Provider",type=string,priority=1,JSONPath=`.spec.cloudProvider`
+// +kubebuilder:printcolumn:name="Cost/h",type=string,priority=1,JSONPath=`.status.costPerHour`
 // +kubebuilder:printcolumn:name="Error",type=string,priority=1,JSONPath=`.status.lastError.message`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 50",message="the name is a part of the names of the pool's VMs: at most 50 characters"
 type PodVMPool struct {
@@ -73,6 +74,14 @@ type PodVMPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image,omitempty"`
+
+	// zones are where the VMs are, as many in each of them as in the others. A pod with volumes takes one of its volumes' zone, others take one of their node's zone first. Empty is the provider's choice.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Zones []string `json:"zones,omitempty"`
 
 	// images are container images that a VM pulls before it waits, so that a pod with one of them starts without. They need no credentials.
 	// +optional
@@ -147,6 +156,11 @@ type PodVMPoolStatus struct {
 	// lastHit is when the last one did.
 	// +optional
 	LastHit *metav1.MicroTime `json:"lastHit,omitempty"`
+
+	// costPerHour is what the VMs that wait cost while they run, in the currency of the provider's prices; empty where it does not know the price of each.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	CostPerHour string `json:"costPerHour,omitempty"`
 
 	// lastError is why the last VM could not be made or used; it goes with the next one that can.
 	// +optional

@@ -109,6 +109,10 @@ type PoolMember struct {
 	// +optional
 	// +kubebuilder:validation:Enum=running;stopped
 	Standby string `json:"standby,omitempty"`
+	// zone is the one that the instance was asked for in; empty means the provider's choice.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Zone string `json:"zone,omitempty"`
 	// claim is the pod that has taken the instance. It is never taken back.
 	// +optional
 	Claim *PoolClaim `json:"claim,omitempty"`

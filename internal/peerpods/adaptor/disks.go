@@ -24,34 +24,67 @@ const (
 	attachPause    = time.Second
 )
 
-// attachDisks attaches the disks that a CSI driver has left to this pod's VM. kubelet
-// publishes all volumes of a pod before it makes the sandbox. The VM has booted: an
-// init takes no disk of a user's for one with its configuration. Nothing undoes it
-// but the removal of the instance, which detaches disks.
-func (s *Service) attachDisks(ctx context.Context, sb *sandbox) error {
-	rec := sb.snapshot()
+// disksOf returns the volumes that a CSI driver has left to the sandbox's VM, by target,
+// and who attaches their disks. kubelet publishes all volumes of a pod before it makes the sandbox.
+func (s *Service) disksOf(ctx context.Context, rec *Record) (map[string]*directvolume.Info, provider.DiskController, error) {
 	if rec.Pooled || s.opts.Cluster == nil {
-		return nil
+		return nil, nil, nil
 	}
 	root := cmp.Or(s.opts.DirectVolumes, directvolume.Root)
-	if rec.PodUID == "" { // the API server did not answer when the sandbox was made
+	uid := rec.PodUID
+	if uid == "" { // the API server did not answer when the sandbox was made
 		targets, err := directvolume.Targets(root)
 		if err != nil || len(targets) == 0 {
-			return err
+			return nil, nil, err
 		}
 		pod, err := s.opts.Cluster.Pod(ctx, rec.PodNamespace, rec.PodName)
 		if err != nil {
-			return fmt.Errorf("%w: pods of this node have volumes, and whose they are the API server does not say: %w", provider.ErrUnavailable, err)
+			return nil, nil, fmt.Errorf("%w: pods of this node have volumes, and whose they are the API server does not say: %w", provider.ErrUnavailable, err)
 		}
-		rec.PodUID = pod.UID
+		uid = pod.UID
 	}
-	records, err := directvolume.OfPod(root, rec.PodUID)
+	records, err := directvolume.OfPod(root, uid)
 	if err != nil || len(records) == 0 {
-		return err
+		return nil, nil, err
 	}
 	disks, ok := provider.As[provider.DiskController](s.opts.Provider)
 	if !ok {
-		return fmt.Errorf("%w: provider %s cannot attach disks, and the pod has volumes of %s", provider.ErrUnimplemented, s.opts.ProviderName, directvolume.Driver)
+		return nil, nil, fmt.Errorf("%w: provider %s cannot attach disks, and the pod has volumes of %s", provider.ErrUnimplemented, s.opts.ProviderName, directvolume.Driver)
+	}
+	return records, disks, nil
+}
+
+// chooseZone asks for a VM in the zone of the pod's disks, which only a VM there can have.
+func (s *Service) chooseZone(ctx context.Context, sb *sandbox) error {
+	rec := sb.snapshot()
+	records, disks, err := s.disksOf(ctx, &rec)
+	if err != nil {
+		return err
+	}
+	zone, first := "", ""
+	for _, target := range slices.Sorted(maps.Keys(records)) {
+		disk, err := disks.GetDisk(ctx, records[target].Disk())
+		switch {
+		case err != nil:
+			return fmt.Errorf("look up disk %s: %w", records[target].Disk(), redact.Error(err, nil))
+		case zone != "" && disk.Zone != "" && disk.Zone != zone:
+			return fmt.Errorf("%w: disk %s is in zone %s, and disk %s in zone %s: no VM can have both", provider.ErrInvalidArgument, first, zone, disk.ID, disk.Zone)
+		case zone == "":
+			zone, first = disk.Zone, disk.ID
+		}
+	}
+	sb.update(func(rec *Record) { rec.Spec.Zone = zone })
+	return nil
+}
+
+// attachDisks attaches the pod's disks to its VM. The VM has booted: an init takes no
+// disk of a user's for one with its configuration. Nothing undoes it but the removal
+// of the instance, which detaches disks.
+func (s *Service) attachDisks(ctx context.Context, sb *sandbox) error {
+	rec := sb.snapshot()
+	records, disks, err := s.disksOf(ctx, &rec)
+	if err != nil || len(records) == 0 {
+		return err
 	}
 	var list []directvolume.Attached
 	for _, target := range slices.Sorted(maps.Keys(records)) {

@@ -71,6 +71,7 @@ var stepReasons = map[string]string{
 	stepInspectNetwork: "NetworkFailed",
 	stepTunnel:         "NetworkFailed",
 	stepConnect:        "AgentUnreachable",
+	stepChooseZone:     "DiskNotFound",
 	stepAttachDisks:    "DiskNotAttached",
 }
 
@@ -100,6 +101,7 @@ func (e *StepError) Hint() string {
 var stepHints = map[string]string{
 	stepInspectNetwork: "look at the pod's network namespace and at -host-interface",
 	stepTunnel:         "look at the pod's network namespace",
+	stepChooseZone:     "look at the PersistentVolumes of the pod's volumes and at the disks that they name",
 	stepAttachDisks:    "look at the volume's PersistentVolume and at what else has its disk",
 	stepConnect:        "check -forwarder-port, -proxy-timeout and the firewall between node and VM",
 }

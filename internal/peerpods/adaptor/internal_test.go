@@ -221,7 +221,7 @@ func TestInstancesAreLookedAt(t *testing.T) {
 		"name":     {provider.Instance{ID: "i", Name: strings.Repeat("n", 8<<20), IPs: ip}, "8388608 bytes"},
 		"address":  {provider.Instance{ID: "i"}, "no address"},
 	} {
-		err := checkUsable(&c.instance)
+		err := checkUsable(&c.instance, "")
 		if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, provider.ErrUnknown) || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -426,7 +426,7 @@ func TestStepsAreNamedInOrder(t *testing.T) {
 			names = append(names, p.Step)
 		}
 	}
-	want := []string{"inspect-network", "reserve", "record-intent", "claim", "create-instance", "tunnel", "connect", "attach-disks", "ready"}
+	want := []string{"inspect-network", "choose-zone", "reserve", "record-intent", "claim", "create-instance", "tunnel", "connect", "attach-disks", "ready"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
 	}

@@ -93,7 +93,7 @@ func (s *Service) fromPool(ctx context.Context, sb *sandbox, data cloudinit.Clou
 	began = s.opts.Now()
 	if err = s.persist(sb); err == nil {
 		s.opts.Hook(Point{Begun, "hand-over"})
-		err = checkUsable(&vm.Instance)
+		err = checkUsable(&vm.Instance, rec.Spec.Zone)
 	}
 	if err == nil {
 		err = s.wake(ctx, vm)

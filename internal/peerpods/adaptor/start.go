@@ -58,7 +58,7 @@ func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 		case err == nil && instance == nil:
 			return fmt.Errorf("%w: the provider returned neither an instance nor an error", provider.ErrUnknown)
 		case err == nil:
-			err = checkUsable(instance)
+			err = checkUsable(instance, rec.Spec.Zone)
 			if err == nil {
 				s.logger(sb).Info(fmt.Sprintf("created an instance %s for sandbox %s", instance.Name, sb.id), "instance", instance.ID)
 			}
@@ -103,12 +103,15 @@ func (s *Service) noteInstance(sb *sandbox, instance *provider.Instance) {
 
 // checkUsable validates the instance that the provider returned. Providers are
 // not trusted.
-func checkUsable(instance *provider.Instance) error {
+func checkUsable(instance *provider.Instance, zone string) error {
 	if err := instance.Check(); err != nil {
 		return fmt.Errorf("%w: the provider made an instance that cannot be used: %w", provider.ErrUnknown, err)
 	}
 	if len(instance.IPs) == 0 {
 		return fmt.Errorf("%w: instance %s has no address", provider.ErrUnknown, instance.ID)
+	}
+	if zone != "" && instance.Zone != zone {
+		return fmt.Errorf("%w: instance %s was to be in zone %s and is in %q", provider.ErrUnknown, instance.ID, zone, instance.Zone)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 // Names of the steps, as they stand in the journal and in logs.
 const (
 	stepInspectNetwork = "inspect-network"
+	stepChooseZone     = "choose-zone"
 	stepReserve        = "reserve"
 	stepRecordIntent   = "record-intent"
 	stepClaim          = "claim"
@@ -41,6 +42,7 @@ type step struct {
 func steps() []step {
 	return []step{
 		{name: stepInspectNetwork, do: (*Service).inspectNetwork},
+		{name: stepChooseZone, do: (*Service).chooseZone},
 		{name: stepReserve, do: (*Service).reserve, undo: (*Service).unreserve, forgets: true},
 		{name: stepRecordIntent, do: (*Service).recordIntent, undo: (*Service).forget, forgets: true},
 		{name: stepClaim, do: (*Service).claim, undo: (*Service).release, forgets: true},

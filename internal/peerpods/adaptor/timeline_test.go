@@ -51,7 +51,7 @@ func TestTimeline(t *testing.T) {
 		}
 	})
 	s.create("s1")
-	if got := s.timeline("s1"); !strings.Contains(got.Missing, "has not answered yet") || len(got.Steps) != 3 {
+	if got := s.timeline("s1"); !strings.Contains(got.Missing, "has not answered yet") || len(got.Steps) != 4 {
 		t.Errorf("%+v", got)
 	}
 	if err := s.start("s1"); err != nil {
@@ -66,7 +66,7 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("%s took %v", st.Name, st.Took())
 		}
 	}
-	want := []string{"inspect-network", "reserve", "record-intent", "claim", "create-instance", "make-user-data", "provider-call", "tunnel", "connect", "attach-disks", marks.RuntimeStart}
+	want := []string{"inspect-network", "choose-zone", "reserve", "record-intent", "claim", "create-instance", "make-user-data", "provider-call", "tunnel", "connect", "attach-disks", marks.RuntimeStart}
 	slices.Sort(want)
 	if slices.Sort(names); !slices.Equal(names, want) {
 		t.Errorf("steps %v, want %v", names, want)
@@ -86,7 +86,7 @@ func TestTimeline(t *testing.T) {
 func TestTimelineWithAnOlderRelay(t *testing.T) {
 	s := newStand(t, nil)
 	s.run("s1")
-	if got := s.timeline("s1"); len(got.Steps) != 11 || got.Missing != "the agent relay of this node is older than timelines, or not Outrigger's" {
+	if got := s.timeline("s1"); len(got.Steps) != 12 || got.Missing != "the agent relay of this node is older than timelines, or not Outrigger's" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +43,8 @@ const (
 	// restAfterClaim is the pause before a VM is made in place of one that a pod took, where VMs
 	// share the processors of the node: the pod starts meanwhile, and has them for itself.
 	restAfterClaim = 20 * time.Second
+	// fullFor is how long a zone without room is the last to be asked.
+	fullFor = 5 * time.Minute
 	// poolPeriod is when a pool is looked at without any event: VMs grow old.
 	poolPeriod = time.Minute
 )
@@ -111,6 +114,7 @@ func (p *Pools) fill(ctx context.Context, pool *v1alpha1.PodVMPool) (reconcile.R
 		return reconcile.Result{}, err
 	}
 	count := p.take(pool, members, template)
+	count.cost = p.costOf(ctx, pool, c, count)
 	resting := 0
 	if c.OnNode() {
 		resting = p.vms.memory(pool.Name).recent(restAfterClaim, p.now())
@@ -153,12 +157,30 @@ func (p *Pools) grow(ctx context.Context, pool *v1alpha1.PodVMPool, c *cloud.Clo
 		return err
 	}
 	count := p.take(pool, members, template)
+	waiting := map[string]int{}
+	for _, pp := range slices.Concat(count.ready, count.aged, count.starting) {
+		waiting[pp.Spec.Pool.Zone]++
+	}
 	for range min(count.missing-resting, p.options.PoolStarting-len(count.starting)) {
-		if err := p.vms.begin(ctx, pool, c.Name, template, node); err != nil {
+		zone := p.zoneFor(pool, waiting)
+		if err := p.vms.begin(ctx, pool, c.Name, template, zone, node); err != nil {
 			return err
 		}
+		waiting[zone]++
 	}
 	return nil
+}
+
+// zoneFor returns where another VM is to be: in the zone in which the fewest wait, unless
+// that was full a while ago and others were not.
+func (p *Pools) zoneFor(pool *v1alpha1.PodVMPool, waiting map[string]int) string {
+	if len(pool.Spec.Zones) == 0 {
+		return ""
+	}
+	memory, now := p.vms.memory(pool.Name), p.now()
+	return slices.MinFunc(pool.Spec.Zones, func(a, b string) int {
+		return cmp.Or(memory.fullSince(a, now)-memory.fullSince(b, now), waiting[a]-waiting[b])
+	})
 }
 
 // members returns the PeerPods of a pool, also those that are being deleted.
@@ -186,6 +208,8 @@ type census struct {
 	lastHit *metav1.MicroTime
 	// missing is how many VMs are to be made; negative when there are too many.
 	missing int
+	// cost is that of the pool's status.
+	cost string
 }
 
 // take counts a pool's VMs.
@@ -256,7 +280,7 @@ func (r *Reconciler) retire(ctx context.Context, list []*v1alpha1.PeerPod) error
 // among it: without the key nobody can tell from the name, which many may read, whether a
 // guess of a password is right.
 func templateOf(pool *v1alpha1.PodVMPool, c *cloud.Cloud, node, key []byte) string {
-	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), claims.VMSpec(&pool.Spec), string(node), pool.Spec.Standby, pool.Spec.Images}) // cannot fail
+	text, _ := json.Marshal([]any{c.Name, c.Fingerprint(), claims.VMSpec(&pool.Spec), string(node), pool.Spec.Standby, pool.Spec.Images, pool.Spec.Zones}) // cannot fail
 	sum := hmac.New(sha256.New, key)
 	sum.Write(text)
 	return hex.EncodeToString(sum.Sum(nil)[:16])
@@ -270,7 +294,7 @@ func (p *Pools) writeStatus(ctx context.Context, pool *v1alpha1.PodVMPool, count
 	s.Ready, s.Starting, s.Claimed = int32(len(count.ready)+len(count.aged)), int32(len(count.starting)), int32(count.claimed)
 	hits, counted := p.vms.memory(pool.Name).hits()
 	s.Hits += hits
-	s.LastHit = count.lastHit
+	s.LastHit, s.CostPerHour = count.lastHit, count.cost
 	s.LastError = p.vms.memory(pool.Name).lastError()
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: claims.ReasonReady, ObservedGeneration: pool.Generation}
 	if s.Ready < pool.Spec.MinReady {
@@ -290,6 +314,25 @@ func (p *Pools) writeStatus(ctx context.Context, pool *v1alpha1.PodVMPool, count
 		counted()
 	}
 	return err
+}
+
+// pricesAge is how long prices count.
+const pricesAge = time.Hour
+
+// costOf returns what an hour of the VMs costs that wait; empty unless the price of each is known.
+func (p *Pools) costOf(ctx context.Context, pool *v1alpha1.PodVMPool, c *cloud.Cloud, count *census) string {
+	waiting := slices.Concat(count.ready, count.aged)
+	if pool.Spec.Standby == v1alpha1.StandbyStopped || len(waiting) == 0 {
+		return ""
+	}
+	prices, sum := p.vms.memory(pool.Name).pricesOf(p.now(), func() map[string]float64 { return c.Prices(ctx) }), 0.0
+	for _, pp := range waiting {
+		if pp.Status.Instance == nil || prices[pp.Status.Instance.Type] <= 0 {
+			return ""
+		}
+		sum += prices[pp.Status.Instance.Type]
+	}
+	return strconv.FormatFloat(sum, 'f', 4, 64)
 }
 
 // nodeCertificate returns the certificate with which the nodes of this cluster prove to

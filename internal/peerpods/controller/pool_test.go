@@ -32,10 +32,11 @@ type poolStand struct {
 	pools *Pools
 	// answer is what the next probes return.
 	answer    func(address string) error
-	made      int  // calls of CreateInstance
-	quotes    bool // CreateInstance refuses what it is given, and quotes it
-	powerless bool // the provider cannot stop and start VMs
-	onNode    bool // VMs share the processors of a node
+	made      int    // calls of CreateInstance
+	quotes    bool   // CreateInstance refuses what it is given, and quotes it
+	powerless bool   // the provider cannot stop and start VMs
+	onNode    bool   // VMs share the processors of a node
+	full      string // zone without room
 	data      []string
 	list      []provider.Instance // what the cloud lists, if not nil
 }
@@ -54,6 +55,9 @@ func (c *counting) CreateInstance(ctx context.Context, name, key string, data cl
 	c.of.made++
 	if c.of.quotes {
 		return nil, fmt.Errorf("%w: bad user-data: %s", provider.ErrInvalidArgument, text)
+	}
+	if spec.Zone != "" && spec.Zone == c.of.full {
+		return nil, fmt.Errorf("%w: zone %s has no room", provider.ErrCapacity, spec.Zone)
 	}
 	c.of.data = append(c.of.data, text)
 	return c.Cloud.CreateInstance(ctx, name, key, data, spec)
@@ -457,6 +461,58 @@ func TestPoolImages(t *testing.T) {
 }
 
 // TestPoolOfStoppedVMs: each has booted once when it is stopped, also if the process ends in between.
+// zones counts the VMs that wait by their zones.
+func (s *poolStand) zones() map[string]int {
+	n := map[string]int{}
+	for _, pp := range s.waiting() {
+		if pp.Status.Instance.Zone != pp.Spec.Pool.Zone {
+			s.t.Errorf("a VM for zone %q is in %q", pp.Spec.Pool.Zone, pp.Status.Instance.Zone)
+		}
+		n[pp.Status.Instance.Zone]++
+	}
+	return n
+}
+
+func TestPoolOfZones(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 4, Zones: []string{"fake-zone", "fake-zone-b"}})
+	s.untilReady(4)
+	if n := s.zones(); n["fake-zone"] != 2 || n["fake-zone-b"] != 2 {
+		t.Errorf("VMs by zone: %v", n)
+	}
+	before := s.pool().Status.Template
+	s.edit(func(pool *v1alpha1.PodVMPool) { pool.Spec.Zones = []string{"fake-zone-b"} })
+	s.until("all are in the other zone", func() bool { return s.zones()["fake-zone-b"] == 4 && len(s.waiting()) == 4 })
+	if s.pool().Status.Template == before {
+		t.Error("the zones are not in the template")
+	}
+	s.edit(func(pool *v1alpha1.PodVMPool) { pool.Spec.Zones = []string{"mars"} })
+	s.until("the pool says which zone there is not", func() bool {
+		last := s.pool().Status.LastError
+		return last != nil && strings.Contains(last.Message, `"mars"`)
+	})
+}
+
+// TestZoneWithoutRoom: the other zones get the VMs.
+func TestZoneWithoutRoom(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 3, Zones: []string{"fake-zone", "fake-zone-b"}})
+	s.full = "fake-zone"
+	s.until("all wait in the zone with room", func() bool { s.clock.advance(time.Second); return s.zones()["fake-zone-b"] == 3 })
+}
+
+func TestCostOfAPool(t *testing.T) {
+	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 3, InstanceType: "fake.small"})
+	s.untilReady(3)
+	s.once()
+	if cost := s.pool().Status.CostPerHour; cost != "0.0600" { // fake.small costs 0.02
+		t.Errorf("3 VMs cost %q", cost)
+	}
+	s.edit(func(pool *v1alpha1.PodVMPool) { pool.Spec.MinReady = 0 })
+	s.untilReady(0)
+	if cost := s.pool().Status.CostPerHour; cost != "" {
+		t.Errorf("no VMs cost %q", cost)
+	}
+}
+
 func TestPoolOfStoppedVMs(t *testing.T) {
 	s := newPoolStand(t, v1alpha1.PodVMPoolSpec{MinReady: 2, Standby: v1alpha1.StandbyStopped})
 	s.answer = func(string) error { return errors.New("connection refused") }

@@ -23,6 +23,13 @@ type memory struct {
 	failures handover.Failures
 	last     *v1alpha1.Error
 
+	// full are the zones that had no room, by when one said so last.
+	full map[string]time.Time
+
+	// prices are those of an hour, by instance type.
+	prices map[string]float64
+	priced time.Time
+
 	// claims are when this process saw VMs taken, by name of the PeerPod: the time that
 	// stands in a claim is by the clock of a node.
 	claims map[string]time.Time
@@ -115,4 +122,30 @@ func (m *memory) succeed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failures, m.last = handover.Failures{}, nil
+}
+
+func (m *memory) fullIn(zone string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.full[zone] = now
+}
+
+// fullSince returns 1 if the zone had no room a while ago, and 0 otherwise.
+func (m *memory) fullSince(zone string, now time.Time) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if since, full := m.full[zone]; full && now.Sub(since) < fullFor {
+		return 1
+	}
+	return 0
+}
+
+// pricesOf returns the prices, which it asks for once in a while.
+func (m *memory) pricesOf(now time.Time, ask func() map[string]float64) map[string]float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now.Sub(m.priced) >= pricesAge || now.Before(m.priced) {
+		m.prices, m.priced = ask(), now
+	}
+	return m.prices
 }

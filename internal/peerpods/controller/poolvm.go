@@ -55,7 +55,7 @@ func newPools(r *Reconciler) *Pools {
 }
 
 func (p *PoolVMs) memory(pool string) *memory {
-	m, _ := p.memories.LoadOrStore(pool, &memory{claims: map[string]time.Time{}})
+	m, _ := p.memories.LoadOrStore(pool, &memory{claims: map[string]time.Time{}, full: map[string]time.Time{}})
 	return m.(*memory)
 }
 
@@ -67,14 +67,14 @@ func (p *PoolVMs) failed(pool *v1alpha1.PodVMPool, step string, err error) {
 }
 
 // begin makes the PeerPod of another VM. Its key stays in memory.
-func (p *PoolVMs) begin(ctx context.Context, pool *v1alpha1.PodVMPool, providerName, template string, node []byte) error {
+func (p *PoolVMs) begin(ctx context.Context, pool *v1alpha1.PodVMPool, providerName, template, zone string, node []byte) error {
 	claim := claims.Claim{Provider: providerName, Cluster: p.options.Cluster, Namespace: p.options.Namespace}
 	pp := claims.NewPoolVM(pool, claim, template, "")
 	bundle, err := podtls.NewBundle(pp.Name, p.now())
 	if err != nil {
 		return err
 	}
-	pp.Spec.Pool.Authority = string(bundle.CAPEM)
+	pp.Spec.Pool.Authority, pp.Spec.Pool.Zone = string(bundle.CAPEM), zone
 	bundle.ClientCertPEM, bundle.ClientKeyPEM = node, nil
 	p.bundles.Store(pp.Name, bundle)
 	if err := p.writer.Create(ctx, pp); err != nil {
@@ -140,6 +140,9 @@ func (p *PoolVMs) create(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1al
 	}
 	if err != nil {
 		p.failed(pool, "create-instance", err)
+		if errors.Is(err, provider.ErrCapacity) {
+			p.memory(pool.Name).fullIn(pp.Spec.Pool.Zone, p.now())
+		}
 		return reconcile.Result{}, p.retire(ctx, []*v1alpha1.PeerPod{pp})
 	}
 	return reconcile.Result{RequeueAfter: time.Second}, nil
@@ -161,9 +164,14 @@ func (p *PoolVMs) request(ctx context.Context, pool *v1alpha1.PodVMPool, pp *v1a
 		data.WriteFiles = append(data.WriteFiles, cloudinit.WriteFile{Path: apf.InsecureRegistriesPath, Content: registries})
 	}
 	spec := claims.VMSpec(&pool.Spec)
+	spec.Zone = pp.Spec.Pool.Zone
 	spec.Tags = map[string]string{provider.TagPod: provider.TagValue(pool.Name), provider.TagNamespace: provider.TagValue(pp.Namespace)}
 	instance, err := c.Create(ctx, pool.Name, pp.Spec.SandboxID, data, spec)
-	if err == nil && len(instance.IPs) == 0 {
+	switch {
+	case err != nil:
+	case spec.Zone != "" && instance.Zone != spec.Zone:
+		err = fmt.Errorf("%w: instance %s was to be in zone %s and is in %q", provider.ErrUnknown, instance.ID, spec.Zone, instance.Zone)
+	case len(instance.IPs) == 0:
 		err = fmt.Errorf("%w: instance %s has no address", provider.ErrUnknown, instance.ID)
 	}
 	return instance, err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/outrigger/outrigger/provider"
 )
@@ -40,6 +41,18 @@ func Of(types []provider.InstanceType, zones []string, most int) []Place {
 		}
 	}
 	return list[:min(len(list), most)]
+}
+
+// Zones returns where an instance may be made that asks for a zone: there, or in all of those configured if it
+// asks for none. Without any configured the cloud judges the zone.
+func Zones(configured []string, wanted string) ([]string, error) {
+	switch {
+	case wanted == "":
+		return configured, nil
+	case len(configured) > 0 && !slices.Contains(configured, wanted):
+		return nil, fmt.Errorf("%w: zone %q: instances are made in %s", provider.ErrInvalidArgument, wanted, strings.Join(configured, ", "))
+	}
+	return []string{wanted}, nil
 }
 
 // NoCapacity reports whether the cloud had none left.

@@ -29,6 +29,27 @@ func TestOf(t *testing.T) {
 	}
 }
 
+func TestZones(t *testing.T) {
+	for _, test := range []struct {
+		configured []string
+		wanted     string
+		want       string
+	}{
+		{[]string{"a", "b"}, "", "[a b]"},
+		{[]string{"a", "b"}, "b", "[b]"},
+		{nil, "", "[]"},
+		{nil, "c", "[c]"},
+	} {
+		if got, err := Zones(test.configured, test.wanted); err != nil || fmt.Sprint(got) != test.want {
+			t.Errorf("%v, %q: %v, %v; want %s", test.configured, test.wanted, got, err, test.want)
+		}
+	}
+	_, err := Zones([]string{"a", "b"}, "c")
+	if !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), `zone "c": instances are made in a, b`) {
+		t.Errorf("another zone: %v", err)
+	}
+}
+
 func TestTry(t *testing.T) {
 	full := fmt.Errorf("%w: full", provider.ErrCapacity)
 	left := "left"

@@ -512,7 +512,9 @@ type InstanceTypeSpec struct {
 	VolumeDiskIds []string               `protobuf:"bytes,8,rep,name=volume_disk_ids,json=volumeDiskIds,proto3" json:"volume_disk_ids,omitempty"`
 	Tags          map[string]string      `protobuf:"bytes,9,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The GPU model asked for; empty is any.
-	Gpu           string `protobuf:"bytes,10,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	Gpu string `protobuf:"bytes,10,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	// The zone asked for; empty is any. The instance in the reply has it.
+	Zone          string `protobuf:"bytes,11,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -613,6 +615,13 @@ func (x *InstanceTypeSpec) GetTags() map[string]string {
 func (x *InstanceTypeSpec) GetGpu() string {
 	if x != nil {
 		return x.Gpu
+	}
+	return ""
+}
+
+func (x *InstanceTypeSpec) GetZone() string {
+	if x != nil {
+		return x.Zone
 	}
 	return ""
 }
@@ -3770,7 +3779,7 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	" \x01(\tR\finstanceType\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\x03\n" +
 	"\x10InstanceTypeSpec\x12#\n" +
 	"\rinstance_type\x18\x01 \x01(\tR\finstanceType\x12\x14\n" +
 	"\x05vcpus\x18\x02 \x01(\x03R\x05vcpus\x12\x1d\n" +
@@ -3783,7 +3792,8 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\x0fvolume_disk_ids\x18\b \x03(\tR\rvolumeDiskIds\x12E\n" +
 	"\x04tags\x18\t \x03(\v21.outrigger.provider.v1.InstanceTypeSpec.TagsEntryR\x04tags\x12\x10\n" +
 	"\x03gpu\x18\n" +
-	" \x01(\tR\x03gpu\x1a7\n" +
+	" \x01(\tR\x03gpu\x12\x12\n" +
+	"\x04zone\x18\v \x01(\tR\x04zone\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\x01\n" +

@@ -67,14 +67,14 @@ func instanceFromWire(m *pluginpb.Instance) (*provider.Instance, error) {
 func specToWire(s provider.InstanceTypeSpec) *pluginpb.InstanceTypeSpec {
 	return &pluginpb.InstanceTypeSpec{
 		InstanceType: s.InstanceType, Vcpus: s.VCPUs, MemoryMib: s.Memory, Arch: s.Arch, Gpus: s.GPUs, Gpu: s.GPU,
-		Image: s.Image, MultiNic: s.MultiNic, Tags: s.Tags, VolumeDiskIds: each(s.Volumes, func(v provider.CloudVolume) string { return v.DiskID }),
+		Image: s.Image, MultiNic: s.MultiNic, Zone: s.Zone, Tags: s.Tags, VolumeDiskIds: each(s.Volumes, func(v provider.CloudVolume) string { return v.DiskID }),
 	}
 }
 
 func specFromWire(m *pluginpb.InstanceTypeSpec) provider.InstanceTypeSpec {
 	return provider.InstanceTypeSpec{
 		InstanceType: m.GetInstanceType(), VCPUs: m.GetVcpus(), Memory: m.GetMemoryMib(), Arch: m.GetArch(), GPUs: m.GetGpus(), GPU: m.GetGpu(),
-		Image: m.GetImage(), MultiNic: m.GetMultiNic(), Tags: m.GetTags(),
+		Image: m.GetImage(), MultiNic: m.GetMultiNic(), Zone: m.GetZone(), Tags: m.GetTags(),
 		Volumes: each(m.GetVolumeDiskIds(), func(id string) provider.CloudVolume { return provider.CloudVolume{DiskID: id} }),
 	}
 }

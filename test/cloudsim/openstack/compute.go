@@ -3,6 +3,7 @@
 package openstack
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -180,7 +181,7 @@ func (c *Cloud) createServer(k *call) {
 	}
 	in := n.Server
 	data, _ := base64.StdEncoding.DecodeString(in.UserData)
-	s := &server{ID: newID(), Name: in.Name, Status: "BUILD", Task: "scheduling", Zone: in.Zone, Metadata: in.Metadata, userData: string(data), late: k.r.Header.Get(lateHeader), created: time.Now()}
+	s := &server{ID: newID(), Name: in.Name, Status: "BUILD", Task: "scheduling", Zone: cmp.Or(in.Zone, ZoneA), Metadata: in.Metadata, userData: string(data), late: k.r.Header.Get(lateHeader), created: time.Now()}
 	s.flavor = flavors[slices.IndexFunc(flavors, func(f flavor) bool { return f.ID == in.FlavorRef })]
 	s.image, s.key, s.configDrive = n.image(), in.KeyName, bool(in.Config)
 	s.port = in.Networks[0].attach(c, s.ID)

@@ -165,7 +165,7 @@ func (c *Cluster) fitting(ctx context.Context, list []v1alpha1.PodVMPool, rec *a
 func (c *Cluster) takeOf(ctx context.Context, pool *v1alpha1.PodVMPool, rec *adaptor.Record) (*adaptor.PoolVM, error) {
 	of := claimOf(rec, &c.opts)
 	for {
-		pp, err := c.pools.candidate(ctx, c, pool)
+		pp, err := c.pools.candidate(ctx, c, pool, rec.Spec.Zone)
 		if pp == nil || err != nil {
 			return nil, err
 		}
@@ -184,8 +184,8 @@ func (c *Cluster) takeOf(ctx context.Context, pool *v1alpha1.PodVMPool, rec *ada
 // candidate returns a VM of the pool that waited when it was listed and that no other pod
 // of this node tries, in the node's zone if there is one; nil when there is none. Pods that come together share a list: to
 // list for each of them takes longer than all the rest. Nodes try the VMs in an order of
-// their own, so that few try the same.
-func (p *pools) candidate(ctx context.Context, c *Cluster, pool *v1alpha1.PodVMPool) (*v1alpha1.PeerPod, error) {
+// their own, so that few try the same. A pod that asks for a zone gets none of another.
+func (p *pools) candidate(ctx context.Context, c *Cluster, pool *v1alpha1.PodVMPool, zone string) (*v1alpha1.PeerPod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := p.waiting[pool.Name]
@@ -203,8 +203,9 @@ func (p *pools) candidate(ctx context.Context, c *Cluster, pool *v1alpha1.PodVMP
 		slices.SortStableFunc(of.list, func(a, b *v1alpha1.PeerPod) int { return cmp.Compare(p.distance(a), p.distance(b)) })
 	}
 	var first *v1alpha1.PeerPod
-	if len(of.list) > 0 {
-		first, of.list = of.list[0], of.list[1:]
+	if i := slices.IndexFunc(of.list, func(pp *v1alpha1.PeerPod) bool { return zone == "" || zoneOf(pp) == zone }); i >= 0 {
+		first = of.list[i]
+		of.list = slices.Delete(of.list, i, i+1)
 	}
 	p.waiting[pool.Name] = of
 	return first, nil
@@ -212,10 +213,18 @@ func (p *pools) candidate(ctx context.Context, c *Cluster, pool *v1alpha1.PodVMP
 
 // distance is 0 for a VM in the node's zone: traffic of its pod stays there.
 func (p *pools) distance(pp *v1alpha1.PeerPod) int {
-	if pp.Status.Instance != nil && pp.Status.Instance.Zone == p.zone {
+	if zoneOf(pp) == p.zone {
 		return 0
 	}
 	return 1
+}
+
+// zoneOf returns where a VM is; empty if its provider does not say.
+func zoneOf(pp *v1alpha1.PeerPod) string {
+	if pp.Status.Instance == nil {
+		return ""
+	}
+	return pp.Status.Instance.Zone
 }
 
 // missed notes that a candidate of the pool could not be taken.

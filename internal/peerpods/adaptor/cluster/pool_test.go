@@ -243,7 +243,7 @@ func scenarioPool(t *testing.T, w who) {
 	s.podOf("pooled")
 	s.run("pooled1", "pooled")
 	if n := s.cloud.Calls(fake.OpCreate); n != made {
-		t.Errorf("%d VMs were made beside the one of the pool", n-made)
+		t.Fatalf("%d VMs were made beside the one of the pool", n-made)
 	}
 	config, err := cloudinit.Parse(<-vm.got)
 	if err != nil {
@@ -463,6 +463,29 @@ func TestFits(t *testing.T) {
 	} {
 		if size := claims.VMSpec(&tc.pool); adaptor.Fits(&size, &tc.want) != tc.fits {
 			t.Errorf("%s: want %v", name, tc.fits)
+		}
+	}
+}
+
+// TestCandidateOfAZone: a pod whose volumes are in a zone gets no VM of another.
+func TestCandidateOfAZone(t *testing.T) {
+	pool := &v1alpha1.PodVMPool{}
+	pool.Name, pool.Status.Template = "small", "t1"
+	of := candidates{template: "t1", read: time.Unix(1, 0)}
+	for _, zone := range []string{"a", "b", ""} {
+		pp := &v1alpha1.PeerPod{}
+		pp.Name = "vm-" + zone
+		if zone != "" {
+			pp.Status.Instance = &v1alpha1.Instance{Zone: zone}
+		}
+		of.list = append(of.list, pp)
+	}
+	p := &pools{waiting: map[string]candidates{"small": of}}
+	c := &Cluster{opts: Options{Now: func() time.Time { return time.Unix(1, 0) }}}
+	for _, test := range []struct{ zone, want string }{{"c", ""}, {"b", "vm-b"}, {"b", ""}, {"", "vm-a"}, {"", "vm-"}} {
+		got, err := p.candidate(t.Context(), c, pool, test.zone)
+		if err != nil || (got == nil) != (test.want == "") || got != nil && got.Name != test.want {
+			t.Errorf("zone %q: %+v, %v; want %q", test.zone, got, err, test.want)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func scenarioLifecycle(t *testing.T, w who) {
 	if i := pp.Status.Instance; i.Type == "" || i.Zone != "fake-zone" {
 		t.Errorf("type %q, zone %q", i.Type, i.Zone)
 	}
-	if len(pp.Status.Steps) != 11 { // 9, and 2 parts of create-instance
+	if len(pp.Status.Steps) != 12 { // 10, and 2 parts of create-instance
 		t.Errorf("steps %v", pp.Status.Steps)
 	}
 	if e := s.event("life", claims.ReasonInstanceCreated); string(e.InvolvedObject.UID) != uid || e.Type != normal || !strings.Contains(e.Message, pp.Spec.InstanceID+", "+pp.Status.Instance.Type+", fake-zone") {

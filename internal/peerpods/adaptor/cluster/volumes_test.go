@@ -86,9 +86,31 @@ func scenarioVolumes(t *testing.T, w who) {
 
 	lost := s.pod("lost")
 	publish(lost, "/kubelet/pods/"+lost+"/d", "no-such-disk")
-	if err := errors.Join(s.create("lost1", "lost"), s.start("lost1")); err == nil || !strings.Contains(err.Error(), "attach disk no-such-disk") {
+	if err := errors.Join(s.create("lost1", "lost"), s.start("lost1")); err == nil || !strings.Contains(err.Error(), "look up disk no-such-disk") {
 		t.Errorf("a disk that does not exist: %v", err)
 	}
 	s.remove("lost1")
+
+	in := func(key, zone string) string {
+		d, err := s.cloud.CreateDisk(t.Context(), key, provider.DiskSpec{Bytes: 1 << 30, Zone: zone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.ID
+	}
+	far := s.pod("far")
+	publish(far, "/kubelet/pods/"+far+"/e", in("pvc-e", "fake-zone-b"))
+	s.run("far1", "far")
+	if list, err := s.cloud.ListInstances(t.Context(), map[string]string{provider.TagPod: "far"}); err != nil || len(list) != 1 || list[0].Zone != "fake-zone-b" {
+		t.Errorf("the VM of a disk in fake-zone-b: %+v, %v", list, err)
+	}
+	s.remove("far1")
+	torn := s.pod("torn")
+	publish(torn, "/kubelet/pods/"+torn+"/f", in("pvc-f", "fake-zone-b"))
+	publish(torn, "/kubelet/pods/"+torn+"/g", in("pvc-g", "fake-zone"))
+	if err := errors.Join(s.create("torn1", "torn"), s.start("torn1")); err == nil || !strings.Contains(err.Error(), "no VM can have both") {
+		t.Errorf("disks of two zones: %v", err)
+	}
+	s.remove("torn1")
 	s.wantNoInstances()
 }

@@ -118,6 +118,27 @@ func (c *Cloud) Get(ctx context.Context, id string) (*provider.Instance, error) 
 	return instance, nil
 }
 
+// Prices returns what an hour of an instance costs, by its type; less, or nothing, if the
+// provider does not know or does not answer.
+func (c *Cloud) Prices(ctx context.Context) map[string]float64 {
+	prices := map[string]float64{}
+	err := c.call(ctx, "types", func(ctx context.Context, p provider.Provider) error {
+		lister, ok := provider.As[provider.InstanceTypeLister](p)
+		if !ok {
+			return nil
+		}
+		types, err := lister.InstanceTypes(ctx)
+		for _, t := range types {
+			prices[t.Name] = t.Price
+		}
+		return err
+	})
+	if err != nil {
+		c.owner.options.Log.Warn("the prices of instance types are not known", "provider", c.Name, "error", err)
+	}
+	return prices
+}
+
 // PowerOff stops an instance, which keeps its disk and addresses.
 func (c *Cloud) PowerOff(ctx context.Context, id string) error {
 	err := c.call(ctx, "power-off", func(ctx context.Context, p provider.Provider) error {
