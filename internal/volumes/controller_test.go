@@ -245,7 +245,10 @@ type placed struct {
 	placement Placement
 	err       error
 	inVMs     map[string][]string
+	attached  bool
 }
+
+func (p *placed) Attached(context.Context, string, string) (bool, error) { return p.attached, nil }
 
 func (p *placed) Placement(context.Context, string, string) (Placement, error) {
 	return p.placement, p.err
@@ -278,8 +281,14 @@ func TestPublishToAVM(t *testing.T) {
 	block.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 	_, err = w.publish(v, w.n1, block)
 	wantCode(t, err, codes.FailedPrecondition, "raw block volumes for pods in VMs are not there yet")
+	p.attached = true
 	_, err = w.publish(v, w.n2, mountCapability(""))
 	wantCode(t, err, codes.FailedPrecondition, "still attached to node")
+	// The ordinary pod was deleted before its attachment was on record.
+	p.attached = false
+	if _, err = w.publish(v, w.n2, mountCapability("")); err != nil || w.holder(v) != "" {
+		t.Errorf("%v, at %q", err, w.holder(v))
+	}
 	p.err = fmt.Errorf("%w: both kinds", errPrecondition)
 	_, err = w.publish(v, w.n1, mountCapability(""))
 	wantCode(t, err, codes.FailedPrecondition, "both kinds")

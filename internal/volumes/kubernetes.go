@@ -192,15 +192,32 @@ func (k *Kubernetes) Pod(ctx context.Context, namespace, name, uid string) (*Pod
 	return pod, nil
 }
 
+// Attached implements [Workloads].
+func (k *Kubernetes) Attached(ctx context.Context, volumeID, nodeID string) (bool, error) {
+	there := false
+	err := k.eachAttachment(ctx, k.API, func(volume, node string, _ Placement) { there = there || volume == volumeID && node == nodeID })
+	return there, err
+}
+
 // InVMs implements [Workloads]: the publish context is in the VolumeAttachments.
 func (k *Kubernetes) InVMs(ctx context.Context) (map[string][]string, error) {
-	var attachments storagev1.VolumeAttachmentList
-	if err := k.Cache.List(ctx, &attachments); err != nil {
-		return nil, unavailable(err, "list VolumeAttachments")
-	}
 	all := map[string][]string{}
+	err := k.eachAttachment(ctx, k.Cache, func(volume, node string, where Placement) {
+		if where == InVM {
+			all[volume] = append(all[volume], node)
+		}
+	})
+	return all, err
+}
+
+// eachAttachment calls do for each VolumeAttachment that says that a volume of ours is attached.
+func (k *Kubernetes) eachAttachment(ctx context.Context, from client.Reader, do func(volumeID, nodeID string, where Placement)) error {
+	var attachments storagev1.VolumeAttachmentList
+	if err := from.List(ctx, &attachments); err != nil {
+		return unavailable(err, "list VolumeAttachments")
+	}
 	for _, a := range attachments.Items {
-		if a.Spec.Attacher != Name || !a.Status.Attached || a.Status.AttachmentMetadata[keyPlacement] != string(InVM) || a.Spec.Source.PersistentVolumeName == nil {
+		if a.Spec.Attacher != Name || !a.Status.Attached || a.Spec.Source.PersistentVolumeName == nil {
 			continue
 		}
 		var pv corev1.PersistentVolume
@@ -209,9 +226,9 @@ func (k *Kubernetes) InVMs(ctx context.Context) (map[string][]string, error) {
 			k.Cache.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, &node) != nil || nodeIDOf(&node) == "" {
 			continue // of a volume or a Node that is gone
 		}
-		all[pv.Spec.CSI.VolumeHandle] = append(all[pv.Spec.CSI.VolumeHandle], nodeIDOf(&node))
+		do(pv.Spec.CSI.VolumeHandle, nodeIDOf(&node), Placement(a.Status.AttachmentMetadata[keyPlacement]))
 	}
-	return all, nil
+	return nil
 }
 
 // unavailable returns an error with the class that the API server's has here: what is not there

@@ -176,4 +176,9 @@ func TestInVMs(t *testing.T) {
 	if diff := cmp.Diff(map[string][]string{"disk-1": {"i-1"}}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
+	for disk, want := range map[string]bool{"disk-1": true, "disk-2": false, "disk-3": true} {
+		if there, err := k.Attached(t.Context(), disk, "i-1"); err != nil || there != want {
+			t.Errorf("%s is attached: %v, %v", disk, there, err)
+		}
+	}
 }

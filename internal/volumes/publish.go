@@ -36,7 +36,7 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.Control
 		return nil, err
 	}
 	if placement == InVM {
-		return c.publishToVM(d, r)
+		return c.publishToVM(ctx, d, r)
 	}
 	attachment, err := c.disks.AttachDisk(ctx, d.ID, r.GetNodeId())
 	if err != nil {
@@ -48,14 +48,31 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.Control
 	return published(OnNode, attachment.Serial), nil
 }
 
-func (c *controller) publishToVM(d *provider.Disk, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
-	switch {
-	case r.GetVolumeCapability().GetBlock() != nil:
+func (c *controller) publishToVM(ctx context.Context, d *provider.Disk, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	if r.GetVolumeCapability().GetBlock() != nil {
 		return nil, fmt.Errorf("%w: raw block volumes for pods in VMs are not there yet: use volumeMode Filesystem", errPrecondition)
-	case d.InstanceID == r.GetNodeId():
-		return nil, fmt.Errorf("%w: disk %s is still attached to node %s, for an ordinary pod that had it: it is for pods in VMs when it is detached", errPrecondition, d.ID, d.InstanceID)
+	}
+	if d.InstanceID == r.GetNodeId() {
+		if err := c.takeBack(ctx, d); err != nil {
+			return nil, err
+		}
 	}
 	return published(InVM, ""), nil
+}
+
+// takeBack detaches a disk from the node to which it was attached for an ordinary pod. If that is on
+// record, the node may have it mounted still. If it is not, that pod was deleted before, and its
+// VolumeAttachment is that of the pod in a VM now: nobody else would ever detach the disk. One that
+// this driver did not make may have been attached by somebody else.
+func (c *controller) takeBack(ctx context.Context, d *provider.Disk) error {
+	recorded, err := c.options.Workloads.Attached(ctx, d.ID, d.InstanceID)
+	if err != nil {
+		return err
+	}
+	if recorded || d.Key == "" {
+		return fmt.Errorf("%w: disk %s is still attached to node %s, for an ordinary pod that had it: it is for pods in VMs when it is detached", errPrecondition, d.ID, d.InstanceID)
+	}
+	return c.disks.DetachDisk(ctx, d.ID, d.InstanceID)
 }
 
 func published(p Placement, serial string) *csi.ControllerPublishVolumeResponse {

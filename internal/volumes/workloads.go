@@ -22,6 +22,9 @@ type Workloads interface {
 	Placement(ctx context.Context, volumeID, nodeID string) (Placement, error)
 	// Pod returns the pod that volumes are published for.
 	Pod(ctx context.Context, namespace, name, uid string) (*Pod, error)
+	// Attached reports whether a volume is attached to a node by what is on record, which kubelet
+	// goes by.
+	Attached(ctx context.Context, volumeID, nodeID string) (bool, error)
 	// InVMs returns, for each volume that is published for pods in VMs, the ids of
 	// the nodes.
 	InVMs(ctx context.Context) (map[string][]string, error)
@@ -46,6 +49,9 @@ func (Nowhere) Placement(context.Context, string, string) (Placement, error) { r
 func (Nowhere) Pod(context.Context, string, string, string) (*Pod, error) {
 	return &Pod{Placement: OnNode}, nil
 }
+
+// Attached implements [Workloads].
+func (Nowhere) Attached(context.Context, string, string) (bool, error) { return false, nil }
 
 // InVMs implements [Workloads].
 func (Nowhere) InVMs(context.Context) (map[string][]string, error) { return nil, nil }
