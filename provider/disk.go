@@ -130,9 +130,14 @@ type Disk struct {
 type Attachment struct {
 	// Serial is the serial number that the guest reads of the disk: /sys/block/NAME/serial of
 	// virtio and NVMe, page 0x80 of the vital product data of SCSI. It is unique among the
-	// disks of the instance, and has 1 to 20 characters: virtio cuts it there.
+	// disks of the instance, and has 1 to 20 characters: virtio cuts it there. Of a cloud whose
+	// disks have none it is SerialLUN and a logical unit number.
 	Serial string
 }
+
+// SerialLUN begins the Serial of a disk without a serial number: azure-lun-3 is the data disk of an Azure VM that the
+// guest sees at logical unit 3 of the controllers for data disks, or as namespace 5 of the NVMe controller of remote disks.
+const SerialLUN = "azure-lun-"
 
 // Snapshot is one that is there.
 type Snapshot struct {

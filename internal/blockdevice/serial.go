@@ -9,14 +9,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/outrigger/outrigger/provider"
 )
 
-// Find returns the devices of the disks with a serial number. sys is /sys and dev is /dev.
+// Find returns the devices of the disks that an attachment's serial is of. sys is /sys and dev is /dev.
 func Find(sys, dev, serial string) (devices []string) {
+	read := serialOf
+	if lun, ok := strings.CutPrefix(serial, provider.SerialLUN); ok && lun != "" {
+		read, serial = lunOf, lun
+	}
 	disks, _ := os.ReadDir(filepath.Join(sys, "block"))
 	for _, disk := range disks {
-		if serialOf(filepath.Join(sys, "block", disk.Name())) == serial {
+		if read(filepath.Join(sys, "block", disk.Name())) == serial {
 			devices = append(devices, filepath.Join(dev, disk.Name()))
 		}
 	}
@@ -36,6 +44,41 @@ func serialOf(folder string) string {
 		return strings.TrimSpace(strings.Trim(string(page[4:]), "\x00"))
 	}
 	return ""
+}
+
+// How a guest on Azure tells data disks from others (80-azure-disk.rules of Azure/azure-vm-utils, and
+// 66-azure-storage.rules of Azure/WALinuxAgent): the controllers of Hyper-V that have them, and the model of NVMe disks
+// that are not local to the host, of which namespace 1 is the OS disk and namespace N+2 has logical unit number N.
+var azureControllers = []string{
+	"{f8b3781b-1e82-4818-a1c3-63d806ec15bb}", "{f8b3781c-1e82-4818-a1c3-63d806ec15bb}", "{f8b3781d-1e82-4818-a1c3-63d806ec15bb}",
+}
+
+const (
+	azureNVMe      = "MSFT NVMe Accelerator v1.0"
+	azureNVMeShift = 2
+)
+
+// lunOf returns the logical unit number of a data disk of an Azure VM by its folder in sysfs; empty for other disks.
+func lunOf(folder string) string {
+	if textOf(filepath.Join(folder, "device/model")) == azureNVMe {
+		if n, err := strconv.Atoi(textOf(filepath.Join(folder, "nsid"))); err == nil && n >= azureNVMeShift {
+			return strconv.Itoa(n - azureNVMeShift)
+		}
+		return ""
+	}
+	// .../CONTROLLER/host0/target0:0:0/0:0:0:LUN
+	device, err := filepath.EvalSymlinks(filepath.Join(folder, "device"))
+	address := strings.Split(filepath.Base(device), ":")
+	if err != nil || len(address) != 4 || !slices.Contains(azureControllers, textOf(filepath.Join(device, "../../../device_id"))) {
+		return ""
+	}
+	return address[3]
+}
+
+// textOf returns what a file of sysfs says; empty if it cannot be read.
+func textOf(path string) string {
+	data, _ := os.ReadFile(path)
+	return strings.TrimSpace(string(data))
 }
 
 // Rescan has the kernel ask a SCSI disk for its size: not every controller says that a disk has

@@ -31,7 +31,12 @@ func TestConformance(t *testing.T) {
 					ReadUserData: func(_ context.Context, id string) (string, error) {
 						return s.cloud.UserData(id)
 					},
-					Limits: cloudsim.Limits,
+					Limits: cloudsim.Limits, DisksPerInstance: 4, OtherZone: "2",
+					WriteDisk: s.cloud.WriteDisk, ReadDisk: s.cloud.ReadDisk,
+					Foreign: func(tags map[string]string) (conformance.Foreign, error) {
+						disk, snapshot, remove := s.cloud.ForeignDisk(tags)
+						return conformance.Foreign{DiskID: disk, SnapshotID: snapshot, Remove: remove}, nil
+					},
 					NoAccess: map[string]func() provider.Provider{
 						"a client secret that was revoked": func() provider.Provider {
 							return s.reopenAs(func(c *Config) { c.TokenFile, c.ClientSecret = "", "revoked" })

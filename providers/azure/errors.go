@@ -69,9 +69,13 @@ var codes = map[string]error{
 // text is the whole exchange.
 func answered(status int, code, message string) *failure.Error {
 	class := codes[code]
-	switch {
-	case code == "OperationNotAllowed" && strings.Contains(strings.ToLower(message), "quota"):
-		class = provider.ErrQuota // the same code for two things
+	switch text := strings.ToLower(message); {
+	case code == "OperationNotAllowed" && strings.Contains(text, "quota"):
+		class = provider.ErrQuota // the same code for several things
+	case code == "OperationNotAllowed" && strings.Contains(text, "maximum number of data disks"):
+		class = provider.ErrCapacity
+	case code == "ConflictingUserInput" && strings.Contains(text, "owned by"):
+		class = provider.ErrInUse
 	case code == "OperationNotAllowed":
 		class = provider.ErrUnavailable // a VM in the wrong state
 	case class == nil:

@@ -28,11 +28,14 @@ var (
 	sizeName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,79}$`)
 )
 
-// vmName returns the name of a sandbox's VM. Clusters that share a resource
-// group do not share names.
-func vmName(cluster, key string) string {
+// vmName returns the name of a sandbox's VM.
+func vmName(cluster, key string) string { return vmPrefix + hashOf(cluster, key) }
+
+// hashOf returns what names of a key end with. Clusters that share a resource group do not
+// share names.
+func hashOf(cluster, key string) string {
 	sum := sha256.Sum256([]byte(cluster + "\x00" + key))
-	return vmPrefix + lowerBase32.EncodeToString(sum[:])[:26]
+	return lowerBase32.EncodeToString(sum[:])[:26]
 }
 
 // owner returns the VM that a disk, interface or address belongs to by its
@@ -163,7 +166,7 @@ func checkTags(tags map[string]string) error {
 // win over the configured ones.
 func (p *Provider) tagsOf(key, name string, owner map[string]string) (map[string]string, error) {
 	if given := owner[provider.TagKey]; given != "" && given != key {
-		return nil, fmt.Errorf("%w: tag %s is %q, and the sandbox id is %q", provider.ErrInvalidArgument, provider.TagKey, given, key)
+		return nil, fmt.Errorf("%w: tag %s is %q, and the key is %q", provider.ErrInvalidArgument, provider.TagKey, given, key)
 	}
 	all := tags.Merge(p.cfg.Tags, owner, map[string]string{provider.TagKey: key, tagName: name})
 	return all, checkTags(all)

@@ -55,6 +55,7 @@ func roles(actions []string) []*role {
 	const scope = "/subscriptions/SUBSCRIPTION"
 	group := &role{Name: "Outrigger pod VMs", Description: "Makes and removes the VMs of pods.", Actions: []string{"Microsoft.Authorization/permissions/read"}}
 	region := &role{Name: "Outrigger region", Description: "Reads VM sizes and quotas, and follows operations."}
+	volumes := &role{Name: "Outrigger volumes", Description: "Attaches the disks of volumes and takes snapshots of them."}
 	network := &role{Name: "Outrigger network and image", Description: "Puts the VMs of pods into a subnet and makes them from an image."}
 	for _, action := range actions {
 		to := group
@@ -63,11 +64,13 @@ func roles(actions []string) []*role {
 			to = region
 		case strings.Contains(action, "/virtualNetworks/"), strings.Contains(action, "/networkSecurityGroups/"), strings.Contains(action, "images/"):
 			to = network
+		case strings.Contains(action, "/snapshots/"), strings.Contains(action, "DataDisks"):
+			to = volumes
 		}
 		to.Actions = append(to.Actions, action)
 	}
 	network.Actions = append([]string{"Microsoft.Authorization/permissions/read"}, network.Actions...)
-	all := []*role{group, region, network}
+	all := []*role{group, region, network, volumes}
 	for _, r := range all {
 		r.IsCustom, r.NotActions, r.AssignableScopes = true, []string{}, []string{scope}
 	}
@@ -91,7 +94,7 @@ func TestRoles(t *testing.T) {
 		t.Errorf("what ConfigVerifier looks for is not what is needed: -looked for +needed\n%s", diff)
 	}
 	var text strings.Builder
-	for i, file := range []string{"pods-role.json", "region-role.json", "network-role.json"} {
+	for i, file := range []string{"pods-role.json", "region-role.json", "network-role.json", "volumes-role.json"} {
 		data, err := json.MarshalIndent(all[i], "", "  ")
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +123,8 @@ func everything(t *testing.T, s *stand) {
 	ctx := t.Context()
 	_, getErr := s.GetInstance(ctx, i.ID)
 	_, consoleErr := s.Console(ctx, i.ID, 10)
-	for _, err := range []error{getErr, consoleErr, s.PowerOff(ctx, i.ID), s.PowerOn(ctx, i.ID)} {
+	_, snapshotErr := s.ListSnapshots(ctx, map[string]string{provider.TagKey: "s"})
+	for _, err := range []error{getErr, consoleErr, s.PowerOff(ctx, i.ID), s.PowerOn(ctx, i.ID), diskLife(ctx, s.Provider, i.ID), snapshotErr} {
 		if err != nil {
 			t.Fatal(err)
 		}

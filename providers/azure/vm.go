@@ -105,10 +105,7 @@ func stateOf(vm *armcompute.VirtualMachine) provider.InstanceState {
 
 // describe converts a VM with these tags to the contract's type, without its addresses.
 func (p *Provider) describe(r ref, vm *armcompute.VirtualMachine, tags map[string]string) *provider.Instance {
-	i := &provider.Instance{ID: p.id(r), Name: cmp.Or(tags[tagName], r.name), Key: tags[provider.TagKey], Tags: tags, State: stateOf(vm), Region: deref(vm.Location)}
-	if len(vm.Zones) > 0 {
-		i.Zone = deref(vm.Zones[0])
-	}
+	i := &provider.Instance{ID: p.id(r), Name: cmp.Or(tags[tagName], r.name), Key: tags[provider.TagKey], Tags: tags, State: stateOf(vm), Region: deref(vm.Location), Zone: zoneOf(vm)}
 	if vm.Properties != nil {
 		i.Created = deref(vm.Properties.TimeCreated)
 		if vm.Properties.HardwareProfile != nil {
@@ -116,6 +113,13 @@ func (p *Provider) describe(r ref, vm *armcompute.VirtualMachine, tags map[strin
 		}
 	}
 	return i
+}
+
+func zoneOf(vm *armcompute.VirtualMachine) string {
+	if len(vm.Zones) == 0 {
+		return ""
+	}
+	return deref(vm.Zones[0])
 }
 
 // primaryNIC returns the resource id of the interface that nodes reach, or

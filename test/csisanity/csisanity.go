@@ -162,6 +162,11 @@ func (p *plugging) plug(serial string) error {
 	name := fmt.Sprintf("vd%d", len(p.names))
 	p.names[serial] = name
 	sys := filepath.Join(p.dir, "sys/block", name)
+	if lun, ok := strings.CutPrefix(serial, provider.SerialLUN); ok {
+		if err := plugLUN(p.dir, sys, lun); err != nil {
+			return err
+		}
+	}
 	for _, folder := range []string{sys, filepath.Join(p.dir, "dev")} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
@@ -174,7 +179,25 @@ func (p *plugging) plug(serial string) error {
 	if err := os.Truncate(device, 16<<20); err != nil {
 		return err
 	}
+	if strings.HasPrefix(serial, provider.SerialLUN) {
+		return nil
+	}
 	return os.WriteFile(filepath.Join(sys, "serial"), []byte(serial+"\n"), 0o644)
+}
+
+// plugLUN makes a disk one of the second SCSI controller of Hyper-V, as sysfs shows it.
+func plugLUN(dir, sys, lun string) error {
+	controller := filepath.Join(dir, "sys/devices/f8b3781b-1e82-4818-a1c3-63d806ec15bb")
+	device := filepath.Join(controller, "host1/target1:0:0/1:0:0:"+lun)
+	for _, folder := range []string{sys, device} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(controller, "device_id"), []byte("{f8b3781b-1e82-4818-a1c3-63d806ec15bb}\n"), 0o644); err != nil {
+		return err
+	}
+	return os.Symlink(device, filepath.Join(sys, "device"))
 }
 
 // checkReport fails t for tests that were skipped without a reason that is known.

@@ -83,7 +83,9 @@ type Cloud struct {
 	nics   map[string]*networkNIC //
 	ips    map[string]*address    //
 	disks  map[string]*disk       //
-	ops    map[string]*operation
+	// snapshots are by lower-case resource id.
+	snapshots map[string]*disk
+	ops       map[string]*operation
 	// gallery are galleries, their images and versions.
 	gallery map[string]*artifact
 	next    int // numbers addresses, operations and suffixes
@@ -112,7 +114,7 @@ func New(t testing.TB, o Options) *Cloud {
 	}
 	c := &Cloud{
 		World: cloudsim.NewWorld(), options: o, identity: newIdentity(), schema: schema,
-		vms: map[string]*machine{}, nics: map[string]*networkNIC{}, ips: map[string]*address{}, disks: map[string]*disk{}, ops: map[string]*operation{},
+		vms: map[string]*machine{}, nics: map[string]*networkNIC{}, ips: map[string]*address{}, disks: map[string]*disk{}, snapshots: map[string]*disk{}, ops: map[string]*operation{},
 		gallery: map[string]*artifact{},
 	}
 	c.disks[strings.ToLower(VolumeID)] = &disk{id: VolumeID}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package azure is a simulated Azure: the Microsoft Entra token endpoint, and
-// the resource manager with virtual machines, disks, network interfaces, public
+// the resource manager with virtual machines, disks, snapshots, network interfaces, public
 // addresses, images, VM sizes, quotas and permissions of one subscription.
 //
 // It takes only what Azure would take: paths and verbs from a table, each with
@@ -19,6 +19,8 @@
 //   - vm:allocate: no machine is found; the VM stays, in state Failed
 //   - vm:delete: a deletion that was accepted fails, and the VM stays
 //   - vm:cascade: the VM goes and its parts stay
+//   - vm:disks: disks are neither attached nor detached, and those to be detached stay so
+//   - disk:make: a disk or snapshot is not made, and stays, in state Failed
 //
 // Other names are the permissions that a call needs, such as
 // Microsoft.Compute/virtualMachines/write, and token for the token endpoint.

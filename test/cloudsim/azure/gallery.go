@@ -81,11 +81,12 @@ func (c *Cloud) putDisk(k *call) *failure {
 	if f != nil {
 		return f
 	}
+	if at(tree, "properties", "creationData", "createOption") != "Upload" {
+		return c.putStored(k, tree)
+	}
 	size, _ := at(tree, "properties", "creationData", "uploadSizeBytes").(float64)
 	id := partID(k.group, compute+"disks", k.name())
 	switch {
-	case at(tree, "properties", "creationData", "createOption") != "Upload":
-		return bad("creationData.createOption", "This cloud makes disks to be uploaded.")
 	case size < minUpload || (int64(size)-512)%(1<<20) != 0:
 		return bad("creationData.uploadSizeBytes", "The upload size is not that of a VHD of fixed size: %v.", size)
 	case c.disks[strings.ToLower(id)] != nil:
@@ -107,16 +108,6 @@ func (c *Cloud) uploading(k *call) (*disk, *failure) {
 		return nil, fail(http.StatusNotFound, notThere, "The disk '%s' was not found.", k.name())
 	}
 	return d, nil
-}
-
-func (c *Cloud) getDisk(k *call) *failure {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	d, f := c.uploading(k)
-	if f == nil {
-		reply(k.w, http.StatusOK, map[string]any{"id": d.id, "name": k.name(), "location": Region, "properties": d.upload.content["properties"]})
-	}
-	return f
 }
 
 func (c *Cloud) beginGetAccess(k *call) *failure {

@@ -32,12 +32,15 @@ type address struct {
 }
 
 type disk struct {
-	id, vm   string
-	upload   *upload
+	id, vm string
+	upload *upload
+	*stored
 	tags     map[string]string
 	goesToo  bool
 	deleting bool
 	foreign  bool
+	// unbooked ones are not in the books of the World.
+	unbooked bool
 }
 
 func partID(group, kind, name string) string {
@@ -211,24 +214,6 @@ func (c *Cloud) listIPs(k *call) *failure {
 		if ip := c.ips[key]; inGroup(ip.id, k.group) && c.World.Visible(cloudsim.KindAddress, ip.id) {
 			items = append(items, ipView(ip))
 		}
-	}
-	return c.page(k, items)
-}
-
-func (c *Cloud) listDisks(k *call) *failure {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var items []any
-	for _, key := range slices.Sorted(maps.Keys(c.disks)) {
-		d := c.disks[key]
-		if !inGroup(d.id, k.group) || !c.World.Visible(cloudsim.KindDisk, d.id) {
-			continue
-		}
-		shown := &armcompute.Disk{ID: to.Ptr(d.id), Name: to.Ptr(last(d.id)), Location: to.Ptr(Region), Tags: pointers(d.tags)}
-		if d.vm != "" {
-			shown.ManagedBy = to.Ptr(d.vm)
-		}
-		items = append(items, shown)
 	}
 	return c.page(k, items)
 }

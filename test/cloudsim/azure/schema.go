@@ -180,9 +180,9 @@ func enumValues(file *ast.File, name string) []string {
 	return list
 }
 
-// openEnums have more values than the SDK lists: VM sizes, says their comment,
-// come from the list of sizes.
-var openEnums = []string{"VirtualMachineSizeTypes"}
+// openEnums have more values than the SDK lists: VM sizes and types of disks come from
+// the list of SKUs.
+var openEnums = []string{"VirtualMachineSizeTypes", "DiskStorageAccountTypes"}
 
 // check returns everything that is wrong with a JSON value of a type.
 func (s *schema) check(kind string, value any, at string) []string {
