@@ -5,12 +5,14 @@ package conformance
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/outrigger/outrigger/provider"
 )
 
 var attachChecks = []Check{
-	{"attach", "AttachDisk attaches a disk and returns the serial number that the guest reads.", []need{needsDisks}, checkAttach},
+	{"attach", "AttachDisk attaches a disk and returns the serial number that the guest reads, or its logical unit number.", []need{needsDisks}, checkAttach},
 	{"attach-repeated", "Repeating AttachDisk returns the same.", []need{needsDisks}, checkAttachRepeated},
 	{"attach-reopened", "AttachDisk returns the same when another process repeats it.", []need{needsDisks, needsReopen}, checkAttachReopened},
 	{"attach-concurrent", "A disk is attached to one instance, also when several ask at the same time.", []need{needsDisks}, checkAttachConcurrent},
@@ -31,8 +33,14 @@ var attachChecks = []Check{
 
 func checkAttach(r *run) {
 	instance, disk := r.mustCreate(newKey()), r.mustDisk(r.newDisk())
-	if serial := r.mustAttach(disk.ID, instance.ID); serial == "" {
+	serial := r.mustAttach(disk.ID, instance.ID)
+	if serial == "" {
 		r.Errorf("AttachDisk returned no serial number, by which the guest finds the disk")
+	}
+	if lun, ok := strings.CutPrefix(serial, provider.SerialLUN); ok {
+		if n, err := strconv.ParseUint(lun, 10, 16); err != nil || strconv.FormatUint(n, 10) != lun {
+			r.Errorf("AttachDisk returned %q, in which %q is not a logical unit number", serial, lun)
+		}
 	}
 	r.checkHas(instance.ID, disk.ID, "after AttachDisk")
 }

@@ -80,6 +80,8 @@ var attachMutants = []mutant{
 		}
 		return serial
 	}), fails: map[string]string{"attach": "no serial number"}},
+	{name: "a logical unit has a name", breaks: changedSerial(func(_ *broken, diskID, _, _ string) string { return provider.SerialLUN + diskID }),
+		fails: map[string]string{"attach": "not a logical unit number"}},
 	{name: "the tenth call attaches again", breaks: changedSerial(func(b *broken, diskID, instanceID, serial string) string {
 		if b.count("attached "+diskID+" by "+b.process, 1) == 10 {
 			return serial + "-1"

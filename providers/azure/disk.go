@@ -29,6 +29,7 @@ func (p *Provider) CreateDisk(ctx context.Context, key string, spec provider.Dis
 	if err != nil {
 		return nil, err
 	}
+	spec.Zone = p.zoneOfLabel(spec.Zone)
 	v, err := p.makeVolume(ctx, kindDisk, key, spec)
 	if err != nil {
 		return nil, err
@@ -108,6 +109,15 @@ func (p *Provider) putVolume(ctx context.Context, k volumeKind, id string, tags 
 
 // zoneRedundant ends the types of disks that are in all zones ("Redundancy options for managed disks", learn.microsoft.com).
 const zoneRedundant = "_ZRS"
+
+// zoneOfLabel returns the zone that a Node's label means, which may be one that Azure's own cloud controller manager has
+// written: REGION-ZONE, or 0, a fault domain, for a Node in no zone (cloud-provider-azure, "Use Availability Zones").
+func (p *Provider) zoneOfLabel(zone string) string {
+	if zone == "0" {
+		return ""
+	}
+	return strings.TrimPrefix(zone, p.cfg.Region+"-")
+}
 
 // fill completes the model of a disk: what the spec leaves open is its source's, or the configured one.
 func (p *Provider) fill(ctx context.Context, body *volume, spec provider.DiskSpec) (err error) {

@@ -2995,7 +2995,8 @@ func (x *AttachDiskResponse) GetAttachment() *Attachment {
 
 type Attachment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The serial number that the guest reads of the disk.
+	// The serial number that the guest reads of the disk, or azure-lun-N: the disk at logical
+	// unit N of an Azure VM, whose disks have no serial number.
 	Serial        string `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
