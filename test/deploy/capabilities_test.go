@@ -36,7 +36,7 @@ func TestCapabilities(t *testing.T) {
 	}{
 		{(*alibabacloud.Provider)(nil), []provider.Capability{list, get, console, power, types, balancers, imports, verify}},
 		{(*aws.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify, limited}},
-		{(*azure.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify, limited}},
+		{(*azure.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*byom.Provider)(nil), []provider.Capability{list, get, verify}},
 		{(*docker.Provider)(nil), []provider.Capability{list, get, console, node, balancers, verify}},
 		{(*gcp.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify, limited}},
