@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					return p
+					return &using{p, c}
 				}
 				reopen := func() provider.Provider { return openAs() }
 				balancers := ""
@@ -50,7 +50,12 @@ func TestConformance(t *testing.T) {
 				return conformance.Subject{
 					NoLoadBalancers: balancers,
 					Provider:        reopen(), Reopen: reopen, Spec: spec, Leaks: leaks(c),
-					Limits: cloudsim.Limits,
+					Limits: cloudsim.Limits, Disk: provider.DiskSpec{Bytes: 20 << 30, Zone: sim.Zone}, OtherZone: sim.OtherZone, DisksPerInstance: sim.MaxDataDisks,
+					WriteDisk: c.WriteDisk, ReadDisk: c.ReadDisk,
+					Foreign: func(tags map[string]string) (conformance.Foreign, error) {
+						disk, snapshot, remove := c.ForeignDisk(tags)
+						return conformance.Foreign{DiskID: disk, SnapshotID: snapshot, Remove: remove}, nil
+					},
 					NoAccess: map[string]func() provider.Provider{
 						// The cloud answers with 404.
 						"an access key that was deleted": func() provider.Provider {
@@ -62,6 +67,21 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// using has each disk attached once, as far as the cloud knows: it takes snapshots of no others, and the
+// suite attaches not all of its disks. TestCopiesOfANewDisk is about those.
+type using struct {
+	*Provider
+	cloud *sim.Cloud
+}
+
+func (u *using) CreateDisk(ctx context.Context, key string, spec provider.DiskSpec) (*provider.Disk, error) {
+	d, err := u.Provider.CreateDisk(ctx, key, spec)
+	if err == nil {
+		u.cloud.UseDisk(d.ID)
+	}
+	return d, err
 }
 
 func leaks(c *sim.Cloud) func() ([]string, error) {

@@ -32,7 +32,12 @@ func codes(pattern string, class error, hint string) rule {
 // rules are from the error tables of the API's pages (RunInstances,
 // DeleteInstance, AllocateEipAddress, common errors of ECS and VPC).
 var rules = []rule{
-	codes(`Throttling(\..*)?|ServiceUnavailable(\..*)?|InternalError|.*\.InternalError|Idempotence\.Processing|LastTokenProcessing|IncorrectInstanceStatus(\..*)?|IncorrectEipStatus|TaskConflict|OperationConflict|.*InvalidOperation\.Conflict|IncorrectStatus(\..*)?|OperationDenied\.ResourceControl|BackendServer\.configuring|ServiceIsConfiguring|ServiceIsStopping|SystemBusy|OperationBusy|OperationUnable.*`,
+	// AttachDisk, CreateDisk and CreateSnapshot.
+	codes(`InstanceDiskLimitExceeded`, provider.ErrCapacity, ""),
+	codes(`InvalidDisk\.InUse|InvalidDevice\.InUse|DiskAttachedNumberExceeded`, provider.ErrInUse, ""),
+	codes(`ResourcesNotInSameZone|DiskId\..*|DiskCategory\..*|DiskNotPortable`, provider.ErrInvalidArgument, ""),
+	codes(`IncorrectDiskStatus\.Never.*`, provider.ErrInvalidArgument, "the cloud takes snapshots only of disks that have been attached once"),
+	codes(`Throttling(\..*)?|IncorrectDiskStatus(\..*)?|DiskError|IncorrectVolumeStatus|IdempotentProcessing|.*\.NotReady|ServiceUnavailable(\..*)?|InternalError|.*\.InternalError|Idempotence\.Processing|LastTokenProcessing|IncorrectInstanceStatus(\..*)?|IncorrectEipStatus|TaskConflict|OperationConflict|.*InvalidOperation\.Conflict|IncorrectStatus(\..*)?|OperationDenied\.ResourceControl|BackendServer\.configuring|ServiceIsConfiguring|ServiceIsStopping|SystemBusy|OperationBusy|OperationUnable.*`,
 		provider.ErrUnavailable, ""),
 	codes(`OperationDenied\.NoStock|.*\.NoStock|ResourceNotAvailable|OperationDenied\.ZoneSystemCategoryNotMatch|InvalidInstanceType\.ZoneNotSupported|InstanceType\.Offline|InvalidResourceType\.NotSupported|Zone\.NotOnSale|Zone\.NotOpen|InvalidVSwitchId\.IpNotEnough|OperationDenied\.InsufficientStock`,
 		provider.ErrCapacity, ""),
@@ -158,12 +163,17 @@ const (
 	codeNonceUsed  = "SignatureNonceUsed"
 	codeNoBalancer = "InvalidLoadBalancerId.NotFound"
 	codeNotRunning = "ObtainIpFail" // of an instance that is to be a server
+	codeNoDisk     = "InvalidDiskId.NotFound"
+	codeNoSnapshot = "InvalidSnapshotId.NotFound"
+	// Of a disk of which the cloud takes no snapshot: nothing was written to it.
+	codeNeverAttached = "IncorrectDiskStatus.NeverAttached"
+	codeNeverUsed     = "IncorrectDiskStatus.NeverUsed"
 )
 
 // busy reports whether the resource is in the middle of something else.
 func busy(err error) bool {
 	var e *failure.Error
-	return errors.As(err, &e) && (strings.HasPrefix(e.Code, codeStatus) || e.Code == codeEIPStatus || e.Code == "TaskConflict" ||
+	return errors.As(err, &e) && e.Class != provider.ErrInvalidArgument && (strings.HasPrefix(e.Code, codeStatus) || strings.HasPrefix(e.Code, "IncorrectDiskStatus") || e.Code == "DiskError" || strings.HasSuffix(e.Code, ".NotReady") || e.Code == codeEIPStatus || e.Code == "TaskConflict" ||
 		e.Code == "OperationConflict" || slices.Contains(configuring, e.Code) || strings.HasPrefix(e.Code, "IncorrectStatus") || strings.HasSuffix(e.Code, "InvalidOperation.Conflict"))
 }
 

@@ -140,8 +140,10 @@ func inPolicy(t testing.TB, c *sim.Cloud) {
 		return // TestPolicy says so
 	}
 	allowed := policyActions(t)
-	if _, err := os.Stat(managerPolicyFile); err == nil { // TestManagerPolicy says so
-		allowed = append(allowed, actionsIn(t, managerPolicyFile)...)
+	for _, file := range []string{managerPolicyFile, volumesPolicyFile} {
+		if _, err := os.Stat(file); err == nil { // TestManagerPolicy and TestVolumesPolicy say so
+			allowed = append(allowed, actionsIn(t, file)...)
+		}
 	}
 	for action := range c.Calls() {
 		if !strings.HasPrefix(action, "sts:") && !slices.Contains(allowed, action) {

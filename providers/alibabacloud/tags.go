@@ -25,6 +25,10 @@ const (
 	tagAddress = ownPrefix + "address"
 	// tagInstance is on such an address: the instance it belongs to.
 	tagInstance = ownPrefix + "instance"
+	// tagVolume is on a disk or snapshot that was made as such: system disks have
+	// the tags of their instance. tagFrom is on a copy of a disk.
+	tagVolume = ownPrefix + "volume"
+	tagFrom   = ownPrefix + "from"
 )
 
 // Values of tagAddress.
@@ -95,7 +99,7 @@ func checkTags(tags map[string]string, room int) error {
 // shown returns the tags without those that only this package needs.
 func shown(tags map[string]string) map[string]string {
 	rest := maps.Clone(tags)
-	for _, name := range []string{tagAttempt, tagAddress, tagInstance} {
+	for _, name := range []string{tagAttempt, tagAddress, tagInstance, tagVolume, tagFrom} {
 		delete(rest, name)
 	}
 	return rest

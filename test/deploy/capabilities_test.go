@@ -34,7 +34,7 @@ func TestCapabilities(t *testing.T) {
 		cloud provider.Provider
 		want  []provider.Capability
 	}{
-		{(*alibabacloud.Provider)(nil), []provider.Capability{list, get, console, power, types, balancers, imports, verify}},
+		{(*alibabacloud.Provider)(nil), []provider.Capability{list, get, console, power, types, balancers, disks, snapshots, imports, verify}},
 		{(*aws.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify, limited}},
 		{(*azure.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*byom.Provider)(nil), []provider.Capability{list, get, verify}},

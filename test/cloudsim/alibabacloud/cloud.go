@@ -85,7 +85,8 @@ type Cloud struct {
 	tokens    map[string]*remembered // by action and client token
 	instances map[string]*instance
 	nics      map[string]*nic
-	disks     map[string]bool
+	disks     map[string]bool     // of instances
+	storage   map[string]*storage // data disks, and snapshots
 	addresses map[string]*address
 	images    map[string]*image
 	balancers map[string]*balancer
@@ -121,7 +122,7 @@ func New(t testing.TB, o Options) *Cloud {
 	c := &Cloud{
 		World: cloudsim.NewWorld(), options: o, accounts: map[string]*account{AccessKeyID: {secret: AccessSecret}},
 		denied: map[string]bool{}, nonces: map[string]bool{}, tokens: map[string]*remembered{}, instances: map[string]*instance{},
-		nics: map[string]*nic{}, disks: map[string]bool{}, addresses: map[string]*address{}, soldOut: map[string]bool{},
+		nics: map[string]*nic{}, disks: map[string]bool{}, storage: map[string]*storage{}, addresses: map[string]*address{}, soldOut: map[string]bool{},
 		balancers: map[string]*balancer{}, images: map[string]*image{Image: {"podvm", "QCOW2", importSteps}},
 	}
 	c.server = cloudsim.Serve(t, c.World.Handler(http.HandlerFunc(c.serve), actionOf, func(out http.ResponseWriter, _ *http.Request, f cloudsim.Fault) {
@@ -270,6 +271,15 @@ func (c *Cloud) actions() map[string]func(*parameters) (map[string]any, error) {
 		"ecs:DeleteImage":               c.deleteImage,
 		"ecs:DescribeSecurityGroups":    c.describeSecurityGroups,
 		"ecs:DescribeKeyPairs":          c.describeKeyPairs,
+		"ecs:CreateDisk":                c.createDisk,
+		"ecs:DescribeDisks":             c.describeDisks,
+		"ecs:DeleteDisk":                c.deleteDisk,
+		"ecs:AttachDisk":                c.attachDisk,
+		"ecs:DetachDisk":                c.detachDisk,
+		"ecs:ResizeDisk":                c.resizeDisk,
+		"ecs:CreateSnapshot":            c.createSnapshot,
+		"ecs:DescribeSnapshots":         c.describeSnapshots,
+		"ecs:DeleteSnapshot":            c.deleteSnapshot,
 		"vpc:DescribeVSwitchAttributes": c.describeVSwitch,
 		"vpc:AllocateEipAddress":        c.allocateAddress,
 		"vpc:AssociateEipAddress":       c.associateAddress,

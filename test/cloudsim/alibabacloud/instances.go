@@ -346,6 +346,7 @@ func (c *Cloud) remove(i *instance) {
 	for _, id := range i.nics {
 		delete(c.nics, id)
 	}
+	c.letDisks(i)
 	delete(c.disks, i.disk)
 	delete(c.instances, i.id)
 }
