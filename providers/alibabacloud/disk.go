@@ -12,6 +12,7 @@ import (
 	"github.com/alibabacloud-go/tea/dara"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/disks"
 	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/tags"
 )
@@ -21,19 +22,6 @@ import (
 var leastGiB = map[string]int64{"cloud": 5, "cloud_efficiency": 20, "cloud_ssd": 20, "cloud_essd": 20, "cloud_essd_entry": 10, "cloud_regional_disk_auto": 10}
 
 const maxGiB = 65536
-
-// toGiB returns the cloud's unit of sizes, rounded up to what a kind of disk has at least.
-func toGiB(bytes, limit int64, kind string) (int64, error) {
-	size := max((bytes-1)>>30+1, leastGiB[kind])
-	switch {
-	case size > maxGiB:
-		return 0, fmt.Errorf("%w: a disk of %d bytes: the cloud has none of more than %d GiB", provider.ErrInvalidArgument, bytes, maxGiB)
-	case limit != 0 && size<<30 > limit:
-		return 0, fmt.Errorf("%w: a disk of %d bytes has %d, which is more than its limit of %d: sizes are GiB, and at least %d of type %s",
-			provider.ErrInvalidArgument, bytes, size<<30, limit, max(leastGiB[kind], 1), kind)
-	}
-	return size, nil
-}
 
 // disk converts a disk to the contract's type.
 func disk(v *volume) *provider.Disk {
@@ -105,7 +93,7 @@ func (p *Provider) makeDisk(ctx context.Context, m *making, spec provider.DiskSp
 			return nil, fmt.Errorf("%w: %d bytes for a copy of %s, which has %d", provider.ErrInvalidArgument, spec.Bytes, source.id, source.bytes)
 		}
 	}
-	size, err := toGiB(spec.Bytes, spec.Limit, *request.DiskCategory)
+	size, err := disks.GiB(spec.Bytes, spec.Limit, leastGiB[*request.DiskCategory], maxGiB)
 	if err != nil {
 		return nil, err
 	}

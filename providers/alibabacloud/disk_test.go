@@ -3,7 +3,6 @@
 package alibabacloud
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"maps"
@@ -32,36 +31,6 @@ func diskSpec(key string) provider.DiskSpec {
 	return provider.DiskSpec{Bytes: 20 << 30, Tags: cloudsim.OwnerTags(key)}
 }
 
-// diskLife makes a disk, attaches it, makes it larger, copies it twice, and removes all. It
-// also goes on from where a failed one has stopped.
-func diskLife(ctx context.Context, p *Provider, instanceID string) error {
-	d, err := p.CreateDisk(ctx, "d", diskSpec("d"))
-	if err != nil {
-		return err
-	}
-	if _, err := p.AttachDisk(ctx, d.ID, instanceID); err != nil {
-		return err
-	}
-	if _, err := p.ResizeDisk(ctx, d.ID, 30<<30); err != nil {
-		return err
-	}
-	s, err := p.CreateSnapshot(ctx, "s", d.ID, cloudsim.OwnerTags("s"))
-	if err != nil {
-		return err
-	}
-	c, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: d.ID, Tags: cloudsim.OwnerTags("c")})
-	if err != nil {
-		return err
-	}
-	if err := p.DetachDisk(ctx, d.ID, instanceID); err != nil {
-		return err
-	}
-	if err := errors.Join(p.DeleteSnapshot(ctx, s.ID), p.DeleteDisk(ctx, c.ID)); err != nil {
-		return err
-	}
-	return p.DeleteDisk(ctx, d.ID) // last: the next copies would be of another
-}
-
 // TestFailuresInTheLifeOfADisk: after each the same calls go on, and leave nothing.
 func TestFailuresInTheLifeOfADisk(t *testing.T) {
 	for _, action := range []string{
@@ -78,10 +47,10 @@ func TestFailuresInTheLifeOfADisk(t *testing.T) {
 				p := newProvider(t, settings(c))
 				node := mustCreate(t, p, "node", provider.InstanceTypeSpec{})
 				c.Script(fault)
-				if err := diskLife(t.Context(), p, node.ID); err != nil && !provider.Retryable(err) {
+				if err := cloudsim.DiskLife(t.Context(), p, 20<<30, node.ID); err != nil && !provider.Retryable(err) {
 					t.Errorf("an error that nobody tries again: %v", err)
 				}
-				if err := errors.Join(diskLife(t.Context(), p, node.ID), p.DeleteInstance(t.Context(), node.ID)); err != nil {
+				if err := errors.Join(cloudsim.DiskLife(t.Context(), p, 20<<30, node.ID), p.DeleteInstance(t.Context(), node.ID)); err != nil {
 					t.Fatal(err)
 				}
 				wantNothing(t, c)
@@ -120,7 +89,7 @@ func TestVolumesPolicy(t *testing.T) {
 	p := newProvider(t, settings(c))
 	node := mustCreate(t, p, "node", provider.InstanceTypeSpec{})
 	c.ResetCalls()
-	if err := diskLife(t.Context(), p, node.ID); err != nil {
+	if err := cloudsim.DiskLife(t.Context(), p, 20<<30, node.ID); err != nil {
 		t.Fatal(err)
 	}
 	calls := c.Calls()

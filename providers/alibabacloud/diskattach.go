@@ -11,6 +11,7 @@ import (
 	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/disks"
 	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
@@ -38,12 +39,12 @@ func (p *Provider) attachStep(ctx context.Context, diskID, instanceID string) (*
 	switch {
 	case err != nil:
 		return nil, err
+	case v.instance != "" && v.instance != instanceID:
+		return nil, fmt.Errorf("%w: instance %s has it", provider.ErrInUse, v.instance)
 	case p.memory.deleted.get(instanceID):
 		return nil, fmt.Errorf("%w: the instance is being deleted", provider.ErrUnavailable)
 	case v.shared:
 		return nil, fmt.Errorf("%w: it is for several instances at a time (MultiAttach)", provider.ErrInvalidArgument)
-	case v.instance != "" && v.instance != instanceID:
-		return nil, fmt.Errorf("%w: instance %s has it", provider.ErrInUse, v.instance)
 	case v.zone != "" && v.zone != m.zone: // one that is in several zones names none
 		return nil, fmt.Errorf("%w: the disk is in zone %s, and the instance in zone %s", provider.ErrInvalidArgument, v.zone, m.zone)
 	case v.serial == "":
@@ -94,7 +95,7 @@ func (p *Provider) ResizeDisk(ctx context.Context, diskID string, bytes int64) (
 			}
 			return disk(v), nil
 		}
-		size, err := toGiB(bytes, 0, v.kind)
+		size, err := disks.GiB(bytes, 0, leastGiB[v.kind], maxGiB)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/disks"
 )
 
 // CreateDisk implements provider.DiskController. Who makes the disk of a key again sends the same
@@ -133,7 +134,7 @@ func (p *Provider) fill(ctx context.Context, body *volume, spec provider.DiskSpe
 			return fmt.Errorf("%w: %d bytes for a copy of %s, which has %d", provider.ErrInvalidArgument, spec.Bytes, source.Name, least)
 		}
 	}
-	if body.Properties.DiskSizeGB, err = toGiB(spec.Bytes, spec.Limit); err != nil {
+	if body.Properties.DiskSizeGB, err = disks.GiB(spec.Bytes, spec.Limit, 1, maxGiB); err != nil {
 		return err
 	}
 	body.SKU = &sku{cmp.Or(spec.Type, p.cfg.DiskType)}
@@ -168,18 +169,6 @@ func (p *Provider) encrypt(body *volume) error {
 
 // maxGiB is the size of the largest disks (those of type UltraSSD_LRS: "Azure managed disk types", learn.microsoft.com).
 const maxGiB = 65536
-
-// toGiB returns the unit of Azure's sizes, rounded up.
-func toGiB(bytes, limit int64) (int64, error) {
-	size := (bytes-1)>>30 + 1
-	switch {
-	case size > maxGiB:
-		return 0, fmt.Errorf("%w: a disk of %d bytes: Azure has none of more than %d GiB", provider.ErrInvalidArgument, bytes, maxGiB)
-	case limit != 0 && size<<30 > limit:
-		return 0, fmt.Errorf("%w: a disk of %d bytes has %d, which is more than its limit of %d: Azure's unit is 1 GiB", provider.ErrInvalidArgument, bytes, size<<30, limit)
-	}
-	return size, nil
-}
 
 // GetDisk implements provider.DiskController.
 func (p *Provider) GetDisk(ctx context.Context, diskID string) (found *provider.Disk, err error) {

@@ -35,36 +35,6 @@ func (s *stand) mustDisk(key string) *provider.Disk {
 	return d
 }
 
-// diskLife makes a disk, attaches it, makes it larger, copies it twice, and removes all. It
-// also goes on from where a failed one has stopped.
-func diskLife(ctx context.Context, p *Provider, instanceID string) error {
-	d, err := p.CreateDisk(ctx, "d", provider.DiskSpec{Bytes: 1 << 30, Tags: cloudsim.OwnerTags("d")})
-	if err != nil {
-		return err
-	}
-	if _, err := p.AttachDisk(ctx, d.ID, instanceID); err != nil {
-		return err
-	}
-	if _, err := p.ResizeDisk(ctx, d.ID, 2<<30); err != nil {
-		return err
-	}
-	snapshot, err := p.CreateSnapshot(ctx, "s", d.ID, cloudsim.OwnerTags("s"))
-	if err != nil {
-		return err
-	}
-	c, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: d.ID, Tags: cloudsim.OwnerTags("c")})
-	if err != nil {
-		return err
-	}
-	if err := p.DetachDisk(ctx, d.ID, instanceID); err != nil {
-		return err
-	}
-	if err := errors.Join(p.DeleteSnapshot(ctx, snapshot.ID), p.DeleteDisk(ctx, c.ID)); err != nil {
-		return err
-	}
-	return p.DeleteDisk(ctx, d.ID) // last: the next copies would be of another
-}
-
 // TestFailuresInTheLifeOfADisk: after each the same calls go on, and leave nothing.
 func TestFailuresInTheLifeOfADisk(t *testing.T) {
 	for _, action := range []string{
@@ -80,10 +50,10 @@ func TestFailuresInTheLifeOfADisk(t *testing.T) {
 				s := newStand(t, azuresim.Options{})
 				node := s.mustCreate("node")
 				s.cloud.World.Script(fault)
-				if err := diskLife(t.Context(), s.Provider, node.ID); err != nil && !provider.Retryable(err) {
+				if err := cloudsim.DiskLife(t.Context(), s.Provider, 1<<30, node.ID); err != nil && !provider.Retryable(err) {
 					t.Errorf("an error that nobody tries again: %v", err)
 				}
-				if err := diskLife(t.Context(), s.Provider, node.ID); err != nil {
+				if err := cloudsim.DiskLife(t.Context(), s.Provider, 1<<30, node.ID); err != nil {
 					t.Fatal(err)
 				}
 				s.mustDelete(node.ID)

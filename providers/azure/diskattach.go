@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/disks"
 )
 
 // AttachDisk implements provider.DiskController. The action names the disk alone, and not all that the VM has, as
@@ -59,6 +60,8 @@ func (p *Provider) attachStep(ctx context.Context, id string, r ref, vm *armcomp
 	}
 	has, ours := p.dataDisk(vm, id), p.instanceOf(v.ManagedBy) == p.id(p.ref(r.name))
 	switch {
+	case v.ManagedBy != "" && !ours: // first: it does not go by itself, as a VM's state does
+		return nil, fmt.Errorf("%w: VM %s has it", provider.ErrInUse, last(v.ManagedBy))
 	case provisioning(vm) == provisioningDeleting || !isPlaced(vm):
 		return nil, fmt.Errorf("%w: the VM has the state %s", provider.ErrUnavailable, provisioning(vm))
 	case provisioning(vm) == provisioningUpdating:
@@ -67,8 +70,6 @@ func (p *Provider) attachStep(ctx context.Context, id string, r ref, vm *armcomp
 		return nil, p.changeDisks(ctx, r, armcompute.AttachDetachDataDisksRequest{DataDisksToDetach: []*armcompute.DataDisksToDetach{{DiskID: to.Ptr(id)}}})
 	case has != nil && ours:
 		return &provider.Attachment{Serial: fmt.Sprint(provider.SerialLUN, deref(has.Lun))}, nil
-	case v.ManagedBy != "" && !ours:
-		return nil, fmt.Errorf("%w: VM %s has it", provider.ErrInUse, last(v.ManagedBy))
 	case v.Properties.MaxShares > 1:
 		return nil, fmt.Errorf("%w: it is for several VMs at a time (maxShares)", provider.ErrInvalidArgument)
 	case v.SKU == nil || !strings.HasSuffix(v.SKU.Name, zoneRedundant):
@@ -143,7 +144,7 @@ func (p *Provider) ResizeDisk(ctx context.Context, diskID string, bytes int64) (
 	if err != nil {
 		return nil, err
 	}
-	size, err := toGiB(bytes, 0)
+	size, err := disks.GiB(bytes, 0, 1, maxGiB)
 	if err != nil {
 		return nil, err
 	}

@@ -124,7 +124,7 @@ func everything(t *testing.T, s *stand) {
 	_, getErr := s.GetInstance(ctx, i.ID)
 	_, consoleErr := s.Console(ctx, i.ID, 10)
 	_, snapshotErr := s.ListSnapshots(ctx, map[string]string{provider.TagKey: "s"})
-	for _, err := range []error{getErr, consoleErr, s.PowerOff(ctx, i.ID), s.PowerOn(ctx, i.ID), diskLife(ctx, s.Provider, i.ID), snapshotErr} {
+	for _, err := range []error{getErr, consoleErr, s.PowerOff(ctx, i.ID), s.PowerOn(ctx, i.ID), cloudsim.DiskLife(ctx, s.Provider, 1<<30, i.ID), snapshotErr} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/blockstorage/v3/volumes"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/disks"
 	"github.com/outrigger/outrigger/provider/kit/lifetime"
 	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/provider/kit/tags"
@@ -50,21 +51,6 @@ const (
 
 // maxGiB is the largest size that Cinder takes (cinder/db/constants.py, MAX_INT).
 const maxGiB = 1<<31 - 1
-
-// toGiB returns the unit of Cinder's sizes, rounded up.
-func toGiB(bytes, limit int64) (int, error) {
-	size := bytes >> 30
-	if size<<30 < bytes {
-		size++
-	}
-	switch {
-	case size > maxGiB:
-		return 0, fmt.Errorf("%w: a disk of %d bytes: Cinder has none of more than %d GiB", provider.ErrInvalidArgument, bytes, maxGiB)
-	case limit != 0 && size<<30 > limit:
-		return 0, fmt.Errorf("%w: a disk of %d bytes has %d, which is more than its limit of %d: Cinder's unit is 1 GiB", provider.ErrInvalidArgument, bytes, size<<30, limit)
-	}
-	return int(size), nil
-}
 
 // keyOf returns the key of a volume of that kind that was made here; empty for others'.
 func keyOf(kind string, v *volumes.Volume) string {
@@ -204,8 +190,8 @@ func (p *Provider) volumeOf(ctx context.Context, c *gophercloud.ServiceClient, k
 			return nil, fmt.Errorf("%w: %d bytes for a copy of %s, which has %d", provider.ErrInvalidArgument, bytes, source.ID, size)
 		}
 	}
-	var err error
-	opts.Size, err = toGiB(bytes, spec.Limit)
+	size, err := disks.GiB(bytes, spec.Limit, 1, maxGiB)
+	opts.Size = int(size)
 	return opts, err
 }
 

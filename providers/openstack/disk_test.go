@@ -3,7 +3,6 @@
 package openstack
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -68,36 +67,6 @@ func TestDisksWithoutAccess(t *testing.T) {
 	}
 }
 
-// diskLife makes a disk, attaches it, makes it larger, copies it twice, and removes all. It
-// also goes on from where a failed one has stopped.
-func diskLife(ctx context.Context, p *Provider, instanceID string) error {
-	d, err := p.CreateDisk(ctx, "d", provider.DiskSpec{Bytes: 1 << 30, Tags: cloudsim.OwnerTags("d")})
-	if err != nil {
-		return err
-	}
-	if _, err := p.AttachDisk(ctx, d.ID, instanceID); err != nil {
-		return err
-	}
-	if _, err := p.ResizeDisk(ctx, d.ID, 2<<30); err != nil {
-		return err
-	}
-	s, err := p.CreateSnapshot(ctx, "s", d.ID, cloudsim.OwnerTags("s"))
-	if err != nil {
-		return err
-	}
-	c, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: d.ID, Tags: cloudsim.OwnerTags("c")})
-	if err != nil {
-		return err
-	}
-	if err := p.DetachDisk(ctx, d.ID, instanceID); err != nil {
-		return err
-	}
-	if err := errors.Join(p.DeleteSnapshot(ctx, s.ID), p.DeleteDisk(ctx, c.ID)); err != nil {
-		return err
-	}
-	return p.DeleteDisk(ctx, d.ID) // last: the next copies would be of another
-}
-
 // TestFailuresInTheLifeOfADisk: after each the same calls go on, and leave nothing.
 func TestFailuresInTheLifeOfADisk(t *testing.T) {
 	for _, action := range []string{
@@ -116,10 +85,10 @@ func TestFailuresInTheLifeOfADisk(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.World.Script(fault)
-				if err := diskLife(t.Context(), p, node.ID); err != nil && !provider.Retryable(err) {
+				if err := cloudsim.DiskLife(t.Context(), p, 1<<30, node.ID); err != nil && !provider.Retryable(err) {
 					t.Errorf("an error that nobody tries again: %v", err)
 				}
-				if err := errors.Join(diskLife(t.Context(), p, node.ID), p.DeleteInstance(t.Context(), node.ID)); err != nil {
+				if err := errors.Join(cloudsim.DiskLife(t.Context(), p, 1<<30, node.ID), p.DeleteInstance(t.Context(), node.ID)); err != nil {
 					t.Fatal(err)
 				}
 				wantNothing(t, c)

@@ -15,6 +15,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/volumeattach"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/disks"
 )
 
 // serialLength is how much of a volume's id a guest reads as serial number: virtio-blk cuts
@@ -158,10 +159,11 @@ func (p *Provider) DetachDisk(ctx context.Context, diskID, instanceID string) (e
 // ResizeDisk implements provider.DiskController. Nova tells a guest that has the disk.
 func (p *Provider) ResizeDisk(ctx context.Context, diskID string, bytes int64) (grown *provider.Disk, err error) {
 	defer explain(&err, "resize disk %s", diskID)
-	size, err := toGiB(bytes, 0)
+	gib, err := disks.GiB(bytes, 0, 1, maxGiB)
 	if err != nil {
 		return nil, err
 	}
+	size := int(gib)
 	c, err := p.conn.block(ctx)
 	if err != nil {
 		return nil, err
