@@ -204,6 +204,8 @@ cloud_init=(
 )
 # The load balancer whose configuration ours reads.
 haproxy=(haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1)
+# The database whose commits volumes keep.
+sqlite=(sqlite3 libsqlite3-0 libreadline8 libtinfo6 libc6 zlib1g)
 # Microsoft's client of Azure, which has 540 MB: 5 of them are enough.
 azure_sdk=(python3-azure python3-msal python3-jwt python3-isodate python3-six python3-typing-extensions)
 azure_at=./usr/lib/python3/dist-packages/azure
@@ -243,5 +245,6 @@ unpack() {
 unpack cloud-init "${cloud_init[@]}"
 unpack azure-sdk "${azure_sdk[@]}"
 unpack haproxy "${haproxy[@]}"
+unpack sqlite "${sqlite[@]}"
 [ -z "$building" ] || wait "$building" || fail "the Go tools of tests could not be built; see Go's messages above"
 wait

@@ -49,6 +49,7 @@ type ownCluster struct {
 	control *cluster.ControlPlane
 	node    *cluster.Node
 	csi     sync.Once
+	driver  *cluster.CSI // once csi is done
 }
 
 var clouds = map[string]cloud{}

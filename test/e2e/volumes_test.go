@@ -16,6 +16,7 @@ var volumes = []scenario{
 	{name: "CSISingleDiskPersistence", vms: 2, play: persistence},
 	{name: "CSIMultiDiskPersistence", vms: 2, variant: true, play: severalDisks},
 	{name: "CSIVolumeExpansion", vms: 1, play: expansion},
+	{name: "CSIDatabaseKilled", vms: 2, alone: true, variant: true, play: databaseKilled},
 }
 
 // needVolumes returns the StorageClass of our CSI driver.
@@ -32,7 +33,7 @@ func (s *suite) needVolumes(t *testing.T) string {
 	}
 	s.own.csi.Do(func() {
 		// The driver serves until the suite ends, and not until this case does.
-		cluster.StartCSI(s.suite, s.own.control, s.own.node, s.cloud.csi...)
+		s.own.driver = cluster.StartCSI(s.suite, s.own.control, s.own.node, s.cloud.csi...)
 	})
 	name := "e2e-" + strings.ToLower(strings.ReplaceAll(t.Name()[strings.LastIndex(t.Name(), "/")+1:], "_", "-"))
 	s.Kubectl(t, "delete", "storageclass", name, "--ignore-not-found")
@@ -64,10 +65,18 @@ func pvc(t *testing.T, s *suite) {
 	p := s.pod("pvc", `grep ' /one ' /proc/mounts | cut -d' ' -f3; echo kept >/one/file; stat -c '%g %a' /one; sync`).withClaims("one").with("securityContext: {fsGroup: 4321}")
 	log := s.play(t, p, claim("one", class, "1Gi"))
 	want(t, "log", log, "ext4\n4321 2775\n")
-	pv := s.jsonpath(t, "pvc/one", "{.spec.volumeName}")
 	s.delete(t, "pvc")
-	s.kubectl(t, "delete", "pvc", "one", s.timeout())
-	s.Kubectl(t, "wait", "--for=delete", "pv/"+pv, s.timeout())
+	s.deleteClaims(t, "one")
+}
+
+// deleteClaims deletes claims, and returns when their disks are gone.
+func (s *suite) deleteClaims(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		pv := s.jsonpath(t, "pvc/"+name, "{.spec.volumeName}")
+		s.kubectl(t, "delete", "pvc", name, s.timeout())
+		s.Kubectl(t, "wait", "--for=delete", "pv/"+pv, s.timeout())
+	}
 }
 
 // persistence: what one pod has written the next one reads, in another VM; and an ordinary pod is told
@@ -106,9 +115,7 @@ func (s *suite) keeps(t *testing.T, class string, names ...string) {
 		t.Error("both pods ran in one VM")
 	}
 	s.delete(t, reader)
-	for _, name := range names {
-		s.kubectl(t, "delete", "pvc", name, s.timeout())
-	}
+	s.deleteClaims(t, names...)
 }
 
 // expansion: a volume grows while its pod uses it.
@@ -121,5 +128,5 @@ func expansion(t *testing.T, s *suite) {
 	s.awaitLine(t, "expansion", "grown")
 	s.until(t, "pvc/grows", "{.status.capacity.storage}", func(v string) bool { return v == "3Gi" })
 	s.delete(t, "expansion")
-	s.kubectl(t, "delete", "pvc", "grows", s.timeout())
+	s.deleteClaims(t, "grows")
 }
