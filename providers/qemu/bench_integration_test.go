@@ -49,7 +49,7 @@ func ownShare(b *testing.B, p *Provider) time.Duration {
 	begin := time.Now()
 	r, err := p.plan(b.Context(), "pod", "sandbox-2", provider.InstanceTypeSpec{})
 	if err == nil {
-		err = p.store.claim(r, "podvm-bench")
+		err = p.store.instances().claim(r, "podvm-bench")
 	}
 	if err == nil {
 		err = p.attach(r)
@@ -61,7 +61,7 @@ func ownShare(b *testing.B, p *Provider) time.Duration {
 		err = p.makeDisks(b.Context(), r)
 	}
 	if err == nil {
-		err = p.store.save(r)
+		err = p.store.instances().save(r)
 	}
 	took := time.Since(begin)
 	if err != nil {

@@ -78,7 +78,7 @@ func (p *Provider) trimConsoles(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		records, _ := p.store.list()
+		records, _ := p.store.instances().list()
 		for _, r := range records {
 			p.trim(r)
 		}

@@ -30,7 +30,7 @@ const undoWait = 30 * time.Second
 // the machine; the guest boots after that. A key that is taken returns its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	lock, err := statefile.Acquire(ctx, p.store.lockPath(sandboxID))
+	lock, err := statefile.Acquire(ctx, p.store.instances().lockPath(sandboxID))
 	if err != nil {
 		return nil, classify(fmt.Errorf("create instance: %w", err))
 	}
@@ -46,7 +46,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 
 // findOrMake returns a record, also beside an error, when one is on disk.
 func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*record, error) {
-	existing, err := p.store.byKey(key)
+	existing, err := p.store.instances().byKey(key)
 	if err != nil || existing != nil && existing.Phase == phaseReady {
 		return existing, err
 	}
@@ -65,7 +65,7 @@ func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudCon
 	if err != nil {
 		return nil, err
 	}
-	if err := p.store.claim(r, provider.InstanceName(podName, key)); err != nil {
+	if err := p.store.instances().claim(r, provider.InstanceName(podName, key)); err != nil {
 		return nil, fmt.Errorf("create instance: %w", err)
 	}
 	if err := p.build(ctx, r, userData); err != nil {
@@ -123,7 +123,7 @@ func (p *Provider) build(ctx context.Context, r *record, userData string) error 
 		{"start QEMU", func() error { return p.start(ctx, r) }},
 		{"record", func() error {
 			r.Phase = phaseReady
-			return p.store.save(r)
+			return p.store.instances().save(r)
 		}},
 	}
 	for _, step := range steps {
@@ -166,15 +166,15 @@ func (p *Provider) guestDNS() []netip.Addr {
 
 // DeleteInstance implements provider.Provider.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	r, err := p.store.load(instanceID)
+	r, err := p.store.instances().load(instanceID)
 	if err != nil || r == nil {
 		return classify(err)
 	}
-	lock, err := statefile.Acquire(ctx, p.store.lockPath(r.Key))
+	lock, err := statefile.Acquire(ctx, p.store.instances().lockPath(r.Key))
 	if err != nil {
 		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
 	}
-	if r, err = p.store.load(instanceID); err == nil && r != nil {
+	if r, err = p.store.instances().load(instanceID); err == nil && r != nil {
 		err = p.discard(ctx, r)
 	}
 	if err != nil {
@@ -191,7 +191,7 @@ func (p *Provider) discard(ctx context.Context, r *record) error {
 	r.Phase = phaseDeleting
 	// For whoever lists it. On a full disk it cannot be written, and deletion
 	// is what makes room.
-	_ = p.store.save(r)
+	_ = p.store.instances().save(r)
 	if err := p.end(ctx, r); err != nil {
 		return fmt.Errorf("stop QEMU: %w", err)
 	}
@@ -206,7 +206,7 @@ func (p *Provider) discard(ctx context.Context, r *record) error {
 	if err := p.net.Detach(r.ID); err != nil {
 		return err
 	}
-	return p.store.remove(r.ID)
+	return p.store.instances().remove(r.ID)
 }
 
 // guestInterface is the name of the VM's interface.

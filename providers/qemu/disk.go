@@ -71,9 +71,9 @@ func (p *Provider) planDisk(key string, spec provider.DiskSpec) (*volume, error)
 func (p *Provider) sourceOf(snapshotID, diskID string) (*volume, error) {
 	switch {
 	case snapshotID != "":
-		return p.store.snapshots().ready(snapshotID)
+		return ready(p.store.snapshots(), snapshotID)
 	case diskID != "":
-		return p.store.disks().ready(diskID)
+		return ready(p.store.disks(), diskID)
 	}
 	return nil, nil
 }
@@ -136,7 +136,7 @@ func (p *Provider) GetDisk(ctx context.Context, diskID string) (*provider.Disk, 
 
 // ListDisks implements provider.DiskController.
 func (p *Provider) ListDisks(ctx context.Context, match map[string]string) ([]provider.Disk, error) {
-	volumes, err := p.store.disks().matching(match)
+	volumes, err := matching(p.store.disks(), match)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ type maker struct {
 }
 
 // makeOnce returns the volume of a key, which it makes if there is none.
-func (p *Provider) makeOnce(ctx context.Context, s shelf, key string, m *maker) (*volume, error) {
+func (p *Provider) makeOnce(ctx context.Context, s records[*volume], key string, m *maker) (*volume, error) {
 	lock, err := statefile.Acquire(ctx, s.lockPath(key))
 	if err != nil {
 		return nil, classify(err)
@@ -178,7 +178,7 @@ func (p *Provider) makeOnce(ctx context.Context, s shelf, key string, m *maker) 
 }
 
 // findOrFill returns a record, also beside an error, when one is on disk.
-func (p *Provider) findOrFill(ctx context.Context, s shelf, key string, m *maker) (*volume, error) {
+func (p *Provider) findOrFill(ctx context.Context, s records[*volume], key string, m *maker) (*volume, error) {
 	v, err := s.byKey(key)
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (p *Provider) findOrFill(ctx context.Context, s shelf, key string, m *maker
 		return nil, err
 	}
 	v.Phase, v.Created = phaseMaking, now()
-	if err := s.claim(v); err != nil {
+	if err := s.claim(v, newID(s.kind)); err != nil {
 		return nil, err
 	}
 	if err := m.fill(ctx, v); err != nil {
@@ -215,7 +215,7 @@ func (p *Provider) findOrFill(ctx context.Context, s shelf, key string, m *maker
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
-func (p *Provider) undoVolume(ctx context.Context, s shelf, v *volume, cause error) (*volume, error) {
+func (p *Provider) undoVolume(ctx context.Context, s records[*volume], v *volume, cause error) (*volume, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 	defer cancel()
 	if err := p.dropVolume(ctx, s, v); err != nil {
@@ -225,7 +225,7 @@ func (p *Provider) undoVolume(ctx context.Context, s shelf, v *volume, cause err
 }
 
 // deleteVolume removes a disk or a snapshot in whatever state it is.
-func (p *Provider) deleteVolume(ctx context.Context, s shelf, id string) error {
+func (p *Provider) deleteVolume(ctx context.Context, s records[*volume], id string) error {
 	v, err := s.load(id)
 	if err != nil || v == nil {
 		return classify(err)
@@ -252,7 +252,7 @@ func (p *Provider) deleteVolume(ctx context.Context, s shelf, id string) error {
 
 // dropVolume removes a volume that nobody else works on. A QEMU may still write to one
 // whose maker was killed.
-func (p *Provider) dropVolume(ctx context.Context, s shelf, v *volume) error {
+func (p *Provider) dropVolume(ctx context.Context, s records[*volume], v *volume) error {
 	if v.Phase != phaseReady && v.FromDisk != "" {
 		if err := p.endCopies(ctx, v.FromDisk); err != nil && !errors.Is(err, provider.ErrNotFound) {
 			return err

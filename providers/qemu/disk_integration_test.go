@@ -327,7 +327,7 @@ func leaveCopy(t *testing.T, p *Provider, d *provider.Disk, i *provider.Instance
 	v, err := s.byKey("s")
 	if v == nil && err == nil {
 		v = &volume{Key: "s", Bytes: d.Bytes, FromDisk: d.ID, Phase: phaseMaking}
-		err = s.claim(v)
+		err = s.claim(v, newID(s.kind))
 	}
 	if err == nil {
 		err = errors.Join(createFile(s.image(v.ID)+".left"), growFile(s.image(v.ID)+".left", d.Bytes))

@@ -87,7 +87,7 @@ func TestUserOfDisksKilledAtAnyInstant(t *testing.T) {
 			t.Errorf("round %d: QEMU has %v", round, left)
 		}
 		p.store.tidy()
-		for _, s := range []shelf{p.store.disks(), p.store.snapshots()} {
+		for _, s := range []records[*volume]{p.store.disks(), p.store.snapshots()} {
 			if _, err := os.Stat(s.dir()); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("round %d: %v is left, %v", round, tree(s.dir()), err)
 			}

@@ -49,7 +49,7 @@ func stopped(t *testing.T, p *Provider, key string) string {
 	t.Helper()
 	r := testRecord()
 	r.Key, r.UUID, r.Tags = key, uuid.NewString(), ownTags
-	if err := p.store.claim(r, "podvm-"+key); err != nil {
+	if err := p.store.instances().claim(r, "podvm-"+key); err != nil {
 		t.Fatal(err)
 	}
 	return r.ID
@@ -199,15 +199,15 @@ func TestMakerOfADiskWasKilled(t *testing.T) {
 		"folder": func(p *Provider, v *volume) error {
 			return os.MkdirAll(p.store.disks().dir()+"/"+newPrefix+p.store.disks().hash(v.Key), 0o700)
 		},
-		"record": func(p *Provider, v *volume) error { return p.store.disks().claim(v) },
+		"record": func(p *Provider, v *volume) error { return p.store.disks().claim(v, newID("disk")) },
 		"half a file": func(p *Provider, v *volume) error {
-			return errors.Join(p.store.disks().claim(v), os.WriteFile(p.store.disks().image(v.ID), []byte("half"), 0o600))
+			return errors.Join(p.store.disks().claim(v, newID("disk")), os.WriteFile(p.store.disks().image(v.ID), []byte("half"), 0o600))
 		},
 		"half a write": func(p *Provider, v *volume) error {
-			return errors.Join(p.store.disks().claim(v), os.WriteFile(p.store.disks().record(v.ID)+".new", []byte("{"), 0o600))
+			return errors.Join(p.store.disks().claim(v, newID("disk")), os.WriteFile(p.store.disks().record(v.ID)+".new", []byte("{"), 0o600))
 		},
 		"deletion": func(p *Provider, v *volume) error {
-			return errors.Join(p.store.disks().claim(v), os.Rename(p.store.disks().folder(v.ID), p.store.disks().folder(gonePrefix+v.ID)))
+			return errors.Join(p.store.disks().claim(v, newID("disk")), os.Rename(p.store.disks().folder(v.ID), p.store.disks().folder(gonePrefix+v.ID)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestMakerOfADiskWasKilled(t *testing.T) {
 func TestPartlyCreatedDisk(t *testing.T) {
 	p := openUnit(t)
 	v := &volume{Key: "a", Bytes: mib, Phase: phaseMaking, Tags: ownTags}
-	if err := p.store.disks().claim(v); err != nil {
+	if err := p.store.disks().claim(v, newID("disk")); err != nil {
 		t.Fatal(err)
 	}
 	i := stopped(t, p, "i")
@@ -318,7 +318,7 @@ func TestDiskOfAnInstanceThatIsGone(t *testing.T) {
 	a := stopped(t, p, "a")
 	d := makeDisk(t, p, "d", provider.DiskSpec{Bytes: mib})
 	attach(t, p, d.ID, a)
-	if err := p.store.remove(a); err != nil {
+	if err := p.store.instances().remove(a); err != nil {
 		t.Fatal(err)
 	}
 	wantClass(t, "delete", p.DeleteDisk(t.Context(), d.ID), provider.ErrInUse, a)
@@ -332,7 +332,7 @@ func TestMostDisksOfAnInstance(t *testing.T) {
 	a := stopped(t, p, "a")
 	for n := range maxDisks {
 		v := &volume{Key: fmt.Sprint(n), Bytes: mib, Phase: phaseReady, Instance: a}
-		if err := p.store.disks().claim(v); err != nil {
+		if err := p.store.disks().claim(v, newID("disk")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -456,7 +456,7 @@ func TestCopyWaitsForWhoWorksOnTheDisk(t *testing.T) {
 		done <- err
 	}()
 	for range 20 {
-		instance, err := statefile.Acquire(t.Context(), p.store.lockPath("a"))
+		instance, err := statefile.Acquire(t.Context(), p.store.instances().lockPath("a"))
 		if err != nil {
 			t.Fatal(err)
 		}

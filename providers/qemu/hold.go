@@ -49,7 +49,7 @@ func (p *Provider) holdDisk(ctx context.Context, id, instanceID string) (*held, 
 
 // tryHoldDisk returns nil without an error if it has to be tried again.
 func (p *Provider) tryHoldDisk(ctx context.Context, id, instanceID string) (*held, error) {
-	v, err := p.store.disks().ready(id)
+	v, err := ready(p.store.disks(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (p *Provider) tryHoldDisk(ctx context.Context, id, instanceID string) (*hel
 	ok, err := p.tryLockDisk(h, v)
 	if ok && h.instance == nil && of != "" { // one may have been made meanwhile
 		var r *record
-		r, err = p.store.load(of)
+		r, err = p.store.instances().load(of)
 		ok = r == nil
 	}
 	if err != nil || !ok || instanceID == "" && h.disk.Instance != of {
@@ -72,15 +72,15 @@ func (p *Provider) tryHoldDisk(ctx context.Context, id, instanceID string) (*hel
 
 // holdInstance adds an instance, if there is one.
 func (p *Provider) holdInstance(ctx context.Context, h *held, id string) error {
-	r, err := p.store.load(id)
+	r, err := p.store.instances().load(id)
 	if err != nil || r == nil {
 		return err
 	}
-	lock, err := statefile.Acquire(ctx, p.store.lockPath(r.Key))
+	lock, err := statefile.Acquire(ctx, p.store.instances().lockPath(r.Key))
 	if err != nil {
 		return err
 	}
-	if r, err = p.store.load(id); err != nil || r == nil {
+	if r, err = p.store.instances().load(id); err != nil || r == nil {
 		lock.ReleaseAndRemove()
 		return err
 	}

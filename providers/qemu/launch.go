@@ -79,7 +79,7 @@ func (p *Provider) startProcess(ctx context.Context, r *record, console []byte, 
 		return p.startFailure(folder, nil)
 	}
 	r.Process = process(id)
-	if err := p.store.save(r); err != nil {
+	if err := p.store.instances().save(r); err != nil {
 		return err
 	}
 	return p.awaitMachine(ctx, folder, ended)

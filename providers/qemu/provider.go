@@ -88,19 +88,13 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 }
 
 func (p *Provider) existing(id string) (*record, error) {
-	r, err := p.store.load(id)
-	if err != nil {
-		return nil, classify(err)
-	}
-	if r == nil {
-		return nil, fmt.Errorf("%w: no instance %q in %s", provider.ErrNotFound, id, p.store.dir)
-	}
-	return r, nil
+	r, err := p.store.instances().existing(id)
+	return r, classify(err)
 }
 
 // ListInstances implements provider.Lister.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	records, err := p.store.list()
+	records, err := p.store.instances().list()
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -149,7 +143,7 @@ func (p *Provider) whileLocked(ctx context.Context, id string, do func(*record) 
 	if err != nil {
 		return err
 	}
-	lock, err := statefile.Acquire(ctx, p.store.lockPath(r.Key))
+	lock, err := statefile.Acquire(ctx, p.store.instances().lockPath(r.Key))
 	if err != nil {
 		return classify(err)
 	}

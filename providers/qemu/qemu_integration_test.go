@@ -92,7 +92,7 @@ func open(t testing.TB, cfg Config) *Provider {
 
 func deleteAll(t testing.TB, p *Provider) {
 	t.Helper()
-	records, err := p.store.list()
+	records, err := p.store.instances().list()
 	if err != nil {
 		t.Error(err)
 	}
@@ -228,10 +228,10 @@ func TestInstanceFromBirthToDeath(t *testing.T) {
 func TestSecretsAreForTheOwnerOnly(t *testing.T) {
 	p := open(t, testConfig(t))
 	i := create(t, p, "sandbox-1")
-	for _, path := range []string{p.store.dir, p.store.instances(), p.store.folder(i.ID)} {
+	for _, path := range []string{p.store.dir, p.store.instances().dir(), p.store.folder(i.ID)} {
 		checkMode(t, path, 0o700)
 	}
-	for _, name := range []string{recordName, seedName, scratchName, consoleName, outputName} {
+	for _, name := range []string{"instance.json", seedName, scratchName, consoleName, outputName} {
 		checkMode(t, p.store.file(i.ID, name), 0o600)
 	}
 }
@@ -519,7 +519,7 @@ func TestPowerOnAfterAStarterWasKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Process = process{}
-	if err := p.store.save(r); err != nil {
+	if err := p.store.instances().save(r); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.PowerOn(t.Context(), i.ID); err != nil {

@@ -361,14 +361,14 @@ func TestClaimTakesTheNextNameWhenOneIsTaken(t *testing.T) {
 	for n := range 3 {
 		r := testRecord()
 		r.Key = fmt.Sprint("key", n)
-		if err := s.claim(r, name); err != nil {
+		if err := s.instances().claim(r, name); err != nil {
 			t.Fatal(err)
 		}
-		if !instanceID.MatchString(r.ID) {
+		if !validID.MatchString(r.ID) {
 			t.Errorf("id %q is not a DNS label", r.ID)
 		}
 		ids = append(ids, r.ID)
-		got, err := s.byKey(r.Key)
+		got, err := s.instances().byKey(r.Key)
 		if err != nil || got == nil || got.ID != r.ID {
 			t.Errorf("by key: %+v, %v; want %s", got, err, r.ID)
 		}
@@ -377,7 +377,7 @@ func TestClaimTakesTheNextNameWhenOneIsTaken(t *testing.T) {
 		t.Errorf("ids %v", ids)
 	}
 	for _, id := range ids {
-		if err := s.remove(id); err != nil {
+		if err := s.instances().remove(id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -389,13 +389,13 @@ func TestClaimTakesTheNextNameWhenOneIsTaken(t *testing.T) {
 
 func TestTidyRemovesWhatKilledProcessesLeft(t *testing.T) {
 	s := store{t.TempDir()}
-	for _, name := range []string{newPrefix + keyHash("a"), gonePrefix + "podvm-b", "podvm-c"} {
-		if err := os.MkdirAll(filepath.Join(s.instances(), name), 0o700); err != nil {
+	for _, name := range []string{newPrefix + s.instances().hash("a"), gonePrefix + "podvm-b", "podvm-c"} {
+		if err := os.MkdirAll(filepath.Join(s.instances().dir(), name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.tidy()
-	entries, err := os.ReadDir(s.instances())
+	entries, err := os.ReadDir(s.instances().dir())
 	if err != nil || len(entries) != 1 || entries[0].Name() != "podvm-c" {
 		t.Errorf("left %v, %v; want podvm-c alone", entries, err)
 	}
@@ -403,10 +403,10 @@ func TestTidyRemovesWhatKilledProcessesLeft(t *testing.T) {
 
 func TestDamagedRecordIsAnErrorNotANewInstance(t *testing.T) {
 	p := openUnit(t)
-	if err := p.store.claim(testRecord(), "podvm-a"); err != nil {
+	if err := p.store.instances().claim(testRecord(), "podvm-a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.store.file("podvm-a", recordName), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(p.store.instances().record("podvm-a"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.CreateInstance(t.Context(), "pod", "12345678", nil, provider.InstanceTypeSpec{}); err == nil || !strings.Contains(err.Error(), "podvm-a") {

@@ -3,15 +3,9 @@
 package qemu
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -107,154 +101,22 @@ func (r *record) instance() *provider.Instance {
 	return i
 }
 
+// names lets a shelf read and write what a record is called.
+func (r *record) names() (id, key *string) { return &r.ID, &r.Key }
+
 // store is the state folder.
 type store struct{ dir string }
 
-const recordName = "instance.json"
+func (s store) instances() records[*record] { return records[*record]{shelf{s.dir, "instance"}} }
+func (s store) disks() records[*volume]     { return records[*volume]{shelf{s.dir, "disk"}} }
+func (s store) snapshots() records[*volume] { return records[*volume]{shelf{s.dir, "snapshot"}} }
 
-// Folders that begin with a dot are not instances: they are being made or removed.
-const (
-	newPrefix  = ".new-"
-	gonePrefix = ".gone-"
-)
-
-func (s store) instances() string           { return filepath.Join(s.dir, "instances") }
-func (s store) folder(id string) string     { return filepath.Join(s.instances(), id) }
+func (s store) folder(id string) string     { return s.instances().folder(id) }
 func (s store) file(id, name string) string { return filepath.Join(s.folder(id), name) }
-
-func (s store) lockPath(key string) string {
-	return lockFile(s.dir, keyHash(key))
-}
-
-func keyHash(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:16])
-}
-
-var instanceID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
-// load returns nil when there is no such instance.
-func (s store) load(id string) (*record, error) {
-	if !instanceID.MatchString(id) {
-		return nil, nil
-	}
-	var r record
-	err := statefile.Read(s.file(id, recordName), &r)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("instance %s: %w", id, err)
-	}
-	return &r, nil
-}
-
-func (s store) save(r *record) error {
-	return statefile.Write(s.file(r.ID, recordName), r)
-}
-
-// list returns all records that can be read, and an error for damaged ones.
-func (s store) list() ([]*record, error) {
-	entries, err := os.ReadDir(s.instances())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list instances: %w", err)
-	}
-	var records []*record
-	var errs []error
-	for _, entry := range entries {
-		r, err := s.load(entry.Name())
-		if r != nil {
-			records = append(records, r)
-		}
-		errs = append(errs, err)
-	}
-	return records, errors.Join(errs...)
-}
-
-func (s store) byKey(key string) (*record, error) {
-	records, err := s.list()
-	for _, r := range records {
-		if r.Key == key {
-			return r, nil
-		}
-	}
-	return nil, err
-}
-
-// maxSuffix bounds how many instances of one name there can be.
-const maxSuffix = 1000
-
-// claim stores r as a new instance and sets its ID: the name, or the name with a number
-// if another instance has it. The record is written before its folder gets its name.
-func (s store) claim(r *record, name string) error {
-	staged := filepath.Join(s.instances(), newPrefix+keyHash(r.Key))
-	if err := os.RemoveAll(staged); err != nil {
-		return fmt.Errorf("remove a leftover: %w", err)
-	}
-	if err := makeFolder(staged); err != nil {
-		return fmt.Errorf("make instance folder: %w", err)
-	}
-	for n := range maxSuffix {
-		r.ID = numbered(name, n)
-		if err := statefile.Write(filepath.Join(staged, recordName), r); err != nil {
-			return err
-		}
-		err := os.Rename(staged, s.folder(r.ID))
-		if err == nil {
-			return statefile.SyncFolder(s.instances())
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("name instance folder: %w", err)
-		}
-	}
-	return fmt.Errorf("%w: %d instances are named %s", provider.ErrQuota, maxSuffix, name)
-}
-
-// makeFolder is MkdirAll while other processes may remove empty parents.
-func makeFolder(path string) error {
-	var err error
-	for range 100 {
-		if err = os.MkdirAll(path, 0o700); err == nil ||
-			!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	return err
-}
-
-// numbered appends a number, from 2 on, to a name and keeps it within one DNS label.
-func numbered(name string, n int) string {
-	if n == 0 {
-		return name
-	}
-	suffix := fmt.Sprintf("-%d", n+1)
-	if room := 63 - len(suffix); len(name) > room {
-		name = strings.TrimRight(name[:room], "-")
-	}
-	return name + suffix
-}
-
-// remove removes an instance by renaming its folder, and then its files.
-func (s store) remove(id string) error {
-	gone := filepath.Join(s.instances(), gonePrefix+id)
-	if err := os.RemoveAll(gone); err != nil {
-		return fmt.Errorf("remove a leftover: %w", err)
-	}
-	if err := os.Rename(s.folder(id), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove instance folder: %w", err)
-	}
-	if err := os.RemoveAll(gone); err != nil {
-		return fmt.Errorf("remove instance folder: %w", err)
-	}
-	return nil
-}
 
 // tidy removes what killed processes left, and empty folders.
 func (s store) tidy() {
-	folders := []string{s.instances(), s.disks().dir(), s.snapshots().dir()}
+	folders := []string{s.instances().dir(), s.disks().dir(), s.snapshots().dir()}
 	for _, dir := range folders {
 		sweep(dir, s.dir)
 	}
@@ -264,6 +126,20 @@ func (s store) tidy() {
 	}
 	for _, dir := range empty {
 		os.Remove(dir)
+	}
+}
+
+// sweep removes from a folder of instances, disks or snapshots what killed processes left.
+func sweep(dir, state string) {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		if strings.HasPrefix(entry.Name(), gonePrefix) {
+			os.RemoveAll(path)
+		}
+		if hash, ok := strings.CutPrefix(entry.Name(), newPrefix); ok {
+			removeIfFree(path, lockFile(state, hash))
+		}
 	}
 }
 

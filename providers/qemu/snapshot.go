@@ -19,7 +19,7 @@ func (p *Provider) CreateSnapshot(ctx context.Context, key, diskID string, tags 
 	v, err := p.makeOnce(ctx, s, key, &maker{
 		fits: func(v *volume) bool { return v.FromDisk == diskID },
 		plan: func() (*volume, error) {
-			source, err := p.store.disks().ready(diskID)
+			source, err := ready(p.store.disks(), diskID)
 			if err != nil {
 				return nil, err
 			}
@@ -50,7 +50,7 @@ func (p *Provider) GetSnapshot(ctx context.Context, snapshotID string) (*provide
 
 // ListSnapshots implements provider.DiskSnapshotter.
 func (p *Provider) ListSnapshots(ctx context.Context, match map[string]string) ([]provider.Snapshot, error) {
-	volumes, err := p.store.snapshots().matching(match)
+	volumes, err := matching(p.store.snapshots(), match)
 	if err != nil {
 		return nil, err
 	}

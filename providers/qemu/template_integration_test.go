@@ -27,7 +27,7 @@ func withTemplates(t *testing.T) Config {
 
 func restoredFrom(t *testing.T, p *Provider, i *provider.Instance) string {
 	t.Helper()
-	r, err := p.store.load(i.ID)
+	r, err := p.store.instances().load(i.ID)
 	if err != nil || r == nil {
 		t.Fatal(r, err)
 	}

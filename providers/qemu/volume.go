@@ -5,16 +5,9 @@ package qemu
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -53,63 +46,18 @@ func (v *volume) snapshot() *provider.Snapshot {
 	}
 }
 
-// shelf is the folder of all disks, or of all snapshots.
-type shelf struct {
-	// state is the state folder, and kind is disk or snapshot.
-	state, kind string
-}
+func (v *volume) names() (id, key *string) { return &v.ID, &v.Key }
 
-func (s store) disks() shelf     { return shelf{s.dir, "disk"} }
-func (s store) snapshots() shelf { return shelf{s.dir, "snapshot"} }
-
-const imageName = "image.raw"
-
-func (s shelf) dir() string                { return filepath.Join(s.state, s.kind+"s") }
-func (s shelf) folder(id string) string    { return filepath.Join(s.dir(), id) }
-func (s shelf) image(id string) string     { return filepath.Join(s.folder(id), imageName) }
-func (s shelf) record(id string) string    { return filepath.Join(s.folder(id), s.kind+".json") }
-func (s shelf) hash(key string) string     { return keyHash(s.kind + "/" + key) } // no key has a slash
-func (s shelf) lockPath(key string) string { return lockFile(s.state, s.hash(key)) }
-
-func lockFile(state, hash string) string { return filepath.Join(state, "locks", hash+".lock") }
-
-// volumeID is what newID makes. It is the serial number of a disk too: those of
-// SCSI and virtio disks have at most 20 characters.
-var volumeID = regexp.MustCompile(`^(disk|snap)-[0-9a-f]{15}$`)
-
-func (s shelf) newID() string {
+// newID returns the id of a new disk or snapshot. It is the serial number of a disk too:
+// those of SCSI and virtio disks have at most 20 characters.
+func newID(kind string) string {
 	random := make([]byte, 8)
 	rand.Read(random)
-	return s.kind[:4] + "-" + hex.EncodeToString(random)[:15]
-}
-
-// load returns nil when there is no such volume.
-func (s shelf) load(id string) (*volume, error) {
-	if !volumeID.MatchString(id) {
-		return nil, nil
-	}
-	var v volume
-	err := statefile.Read(s.record(id), &v)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", s.kind, id, err)
-	}
-	return &v, nil
-}
-
-// existing returns ErrNotFound when there is no such volume.
-func (s shelf) existing(id string) (*volume, error) {
-	v, err := s.load(id)
-	if err == nil && v == nil {
-		err = fmt.Errorf("%w: no %s %q in %s", provider.ErrNotFound, s.kind, id, s.state)
-	}
-	return v, err
+	return kind[:4] + "-" + hex.EncodeToString(random)[:15]
 }
 
 // ready returns ErrUnavailable for a volume that is being made.
-func (s shelf) ready(id string) (*volume, error) {
+func ready(s records[*volume], id string) (*volume, error) {
 	v, err := s.existing(id)
 	if err == nil && v.Phase != phaseReady {
 		err = fmt.Errorf("%w: %s %s is being made", provider.ErrUnavailable, s.kind, id)
@@ -117,31 +65,8 @@ func (s shelf) ready(id string) (*volume, error) {
 	return v, err
 }
 
-func (s shelf) save(v *volume) error { return statefile.Write(s.record(v.ID), v) }
-
-// list returns all records that can be read, and an error for damaged ones.
-func (s shelf) list() ([]*volume, error) {
-	entries, err := os.ReadDir(s.dir())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list %ss: %w", s.kind, err)
-	}
-	var volumes []*volume
-	var errs []error
-	for _, entry := range entries {
-		v, err := s.load(entry.Name())
-		if v != nil {
-			volumes = append(volumes, v)
-		}
-		errs = append(errs, err)
-	}
-	return volumes, errors.Join(errs...)
-}
-
 // matching returns the volumes whose tags include all of match.
-func (s shelf) matching(match map[string]string) ([]*volume, error) {
+func matching(s records[*volume], match map[string]string) ([]*volume, error) {
 	if len(match) == 0 {
 		return nil, fmt.Errorf("%w: list %ss: no tags to match", provider.ErrInvalidArgument, s.kind)
 	}
@@ -156,64 +81,4 @@ func (s shelf) matching(match map[string]string) ([]*volume, error) {
 		}
 	}
 	return list, nil
-}
-
-func (s shelf) byKey(key string) (*volume, error) {
-	volumes, err := s.list()
-	for _, v := range volumes {
-		if v.Key == key {
-			return v, nil
-		}
-	}
-	return nil, err
-}
-
-// claim stores v as a new volume and sets its ID. The record is durable before its
-// folder gets its name.
-func (s shelf) claim(v *volume) error {
-	staged := filepath.Join(s.dir(), newPrefix+s.hash(v.Key))
-	if err := os.RemoveAll(staged); err != nil {
-		return fmt.Errorf("remove a leftover: %w", err)
-	}
-	if err := makeFolder(staged); err != nil {
-		return fmt.Errorf("make %s folder: %w", s.kind, err)
-	}
-	v.ID = s.newID()
-	if err := statefile.Write(filepath.Join(staged, filepath.Base(s.record(v.ID))), v); err != nil {
-		return err
-	}
-	if err := os.Rename(staged, s.folder(v.ID)); err != nil {
-		return fmt.Errorf("name %s folder: %w", s.kind, err)
-	}
-	return errors.Join(statefile.SyncFolder(s.dir()), statefile.SyncFolder(s.state))
-}
-
-// remove removes a volume by renaming its folder, and then its files.
-func (s shelf) remove(id string) error {
-	gone := filepath.Join(s.dir(), gonePrefix+id)
-	if err := os.Rename(s.folder(id), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove %s folder: %w", s.kind, err)
-	}
-	// Else a power cut could bring back the name without the image.
-	if err := statefile.SyncFolder(s.dir()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.RemoveAll(gone); err != nil {
-		return fmt.Errorf("remove %s folder: %w", s.kind, err)
-	}
-	return nil
-}
-
-// sweep removes from a folder of instances, disks or snapshots what killed processes left.
-func sweep(dir, state string) {
-	entries, _ := os.ReadDir(dir)
-	for _, entry := range entries {
-		path := filepath.Join(dir, entry.Name())
-		if strings.HasPrefix(entry.Name(), gonePrefix) {
-			os.RemoveAll(path)
-		}
-		if hash, ok := strings.CutPrefix(entry.Name(), newPrefix); ok {
-			removeIfFree(path, lockFile(state, hash))
-		}
-	}
 }
