@@ -94,8 +94,7 @@ func (a *App) report(cmd *cobra.Command, err error) int {
 		return 0
 	}
 	code := exitFailure
-	var withCode exitError
-	if errors.As(err, &withCode) {
+	if withCode, ok := errors.AsType[exitError](err); ok {
 		code = withCode.Code
 		if withCode.Err == nil {
 			return code

@@ -273,8 +273,7 @@ func (r *runner) watch(early error) (int, error) {
 		ended: func(context.Context) (int, error) { return r.tendAll(stopping) },
 		stop:  func() (time.Duration, bool) { stop(); return r.grace() },
 	}
-	var interrupted signalError
-	if errors.As(early, &interrupted) {
+	if interrupted, ok := errors.AsType[signalError](early); ok {
 		s.early = interrupted.sig
 	}
 	told := r.tellStarted(stopping)

@@ -184,8 +184,7 @@ func (d *demo) commandIn(stdin string, args ...string) (string, int, error) {
 		cmd.Env = append(cmd.Env, "REMOTE_HYPERVISOR_ENDPOINT="+d.app.socket)
 	}
 	err := cmd.Run()
-	var ended *exec.ExitError
-	if errors.As(err, &ended) && ended.ExitCode() != exitFailure && d.ctx.Err() == nil {
+	if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() != exitFailure && d.ctx.Err() == nil {
 		err = nil
 	}
 	return out.String(), cmd.ProcessState.ExitCode(), err

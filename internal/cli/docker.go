@@ -75,8 +75,7 @@ var otherCommand = map[string]string{
 
 // wrongFlag explains a flag that is not there: why, or which one is meant.
 func wrongFlag(cmd *cobra.Command, err error) error {
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
 	}
 	var missing *pflag.NotExistError

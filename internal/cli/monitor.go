@@ -186,8 +186,7 @@ func (a *App) monitor(ctx context.Context) error {
 
 func (r *reporter) failed(err error, started bool) {
 	e := monitorEvent{Error: explain(err), Code: exitFailure, Started: started}
-	var withCode exitError
-	if errors.As(err, &withCode) {
+	if withCode, ok := errors.AsType[exitError](err); ok {
 		e.Code = withCode.Code
 	}
 	r.send(e)

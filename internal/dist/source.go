@@ -67,8 +67,7 @@ func (s *source) shortCommit() string { return s.commit[:min(12, len(s.commit))]
 func git(ctx context.Context, root string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...)
 	out, err := cmd.Output()
-	var failed *exec.ExitError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = errors.New(strings.TrimSpace(string(failed.Stderr)))
 	}
 	if err != nil {

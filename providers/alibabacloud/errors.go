@@ -98,8 +98,7 @@ func classify(action string, err error) error {
 
 // bare takes the URL off an error: its query holds the user-data.
 func bare(err error) error {
-	var lost *url.Error
-	if errors.As(err, &lost) {
+	if lost, ok := errors.AsType[*url.Error](err); ok {
 		return lost.Err
 	}
 	return err

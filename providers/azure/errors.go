@@ -125,8 +125,7 @@ func shorter(err, below error, words string) string {
 }
 
 func untrusted(err error) bool {
-	var record tls.RecordHeaderError
-	return failure.Untrusted(err) || errors.As(err, &record)
+	return failure.Untrusted(err) || errors.As(err, new(tls.RecordHeaderError))
 }
 
 // answerOf reads what Azure said.

@@ -219,8 +219,7 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 
 // withoutURL keeps the signature in a URL out of texts.
 func withoutURL(err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err
 	}
 	return err

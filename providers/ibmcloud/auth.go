@@ -62,8 +62,7 @@ func (t *tokenFailure) Unwrap() error { return t.error }
 
 // retryPolicy is the SDK's policy, but does not retry if there is no token.
 func retryPolicy(ctx context.Context, reply *http.Response, err error) (bool, error) {
-	var failure *tokenFailure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*tokenFailure](err); ok {
 		return false, failure
 	}
 	if err == nil && ctx.Err() != nil {

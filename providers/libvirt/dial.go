@@ -66,8 +66,7 @@ func (t *target) dialTLS(ctx context.Context) (net.Conn, error) {
 		return nil, fmt.Errorf("%w: -libvirt-pki-dir (LIBVIRT_PKI_DIR): %w", provider.ErrUnauthenticated, err)
 	}
 	conn, err := (&tls.Dialer{Config: conf}).DialContext(ctx, "tcp", net.JoinHostPort(t.host, t.port))
-	var untrusted *tls.CertificateVerificationError
-	if errors.As(err, &untrusted) {
+	if errors.As(err, new(*tls.CertificateVerificationError)) {
 		return nil, fmt.Errorf("%w: %w", provider.ErrUnauthenticated, err)
 	}
 	if err != nil {

@@ -44,23 +44,20 @@ func retry[T any](ctx context.Context, cfg Config, what string, fn func() (T, er
 // temporary reports whether a retry may succeed: the network or the server
 // failed, rather than the request.
 func temporary(err error) bool {
-	var status *transport.Error
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*transport.Error](err); ok {
 		return status.StatusCode >= 500 || status.StatusCode == 429 || status.StatusCode == 408
 	}
 	if errors.Is(err, errDigest) || errors.Is(err, context.Canceled) || certificate(err) || lacksTLS(err) {
 		return false
 	}
-	var netErr net.Error
-	return errors.As(err, &netErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+	return errors.As(err, new(net.Error)) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
 		errors.Is(err, unix.ECONNRESET) || strings.Contains(err.Error(), "http2: ")
 }
 
 func certificate(err error) bool {
 	var verify *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
-	var host x509.HostnameError
-	return errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, &host)
+	return errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, new(x509.HostnameError))
 }
 
 // explain adds what the user can do about it.

@@ -88,8 +88,7 @@ var symptoms = []struct {
 var startInterrupted = regexp.MustCompile(`task \S+ already exists|container with (given )?ID already exists|\.task/\S+: file exists`)
 
 func classify(err error) error {
-	var known *problem
-	if err == nil || errors.As(err, &known) {
+	if err == nil || errors.As(err, new(*problem)) {
 		return err
 	}
 	if startInterrupted.MatchString(err.Error()) {

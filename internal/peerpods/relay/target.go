@@ -227,8 +227,7 @@ func setTimeouts(_, _ string, raw syscall.RawConn) error {
 
 // isCertificate reports whether one end rejected the other's certificate.
 func isCertificate(err error) bool {
-	var verification *tls.CertificateVerificationError
-	if errors.As(err, &verification) {
+	if errors.As(err, new(*tls.CertificateVerificationError)) {
 		return true
 	}
 	var remote *net.OpError

@@ -149,16 +149,14 @@ func (c *Config) read(fromOptions, fromEnv string) error {
 
 func (c *Config) parse(data []byte) error {
 	err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(c)
-	var missing *toml.StrictMissingError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*toml.StrictMissingError](err); ok {
 		for _, e := range missing.Errors {
 			c.Ignored = append(c.Ignored, strings.Join(e.Key(), "."))
 		}
 		// That error hides others, which the lenient decoder returns.
 		err = toml.Unmarshal(data, c)
 	}
-	var bad *toml.DecodeError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, _ := bad.Position()
 		return fmt.Errorf("line %d, %s: %w", line, strings.Join(bad.Key(), "."), err)
 	}

@@ -58,8 +58,7 @@ func (s *Service) bringUp(ctx context.Context, b *bundle, options *anypb.Any) (*
 	}
 	client := &podclient.Client{Socket: config.Hypervisor.Remote.Socket, Logger: s.log}
 	pod, err := client.Create(ctx, spec)
-	var failed *podclient.StartError
-	if errors.As(err, &failed) && len(failed.Console) > 0 {
+	if failed, ok := errors.AsType[*podclient.StartError](err); ok && len(failed.Console) > 0 {
 		s.log.Error("end of the console of the VM that did not come up", "console", string(failed.Console))
 	}
 	if err != nil {

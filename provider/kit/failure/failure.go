@@ -89,15 +89,13 @@ func Unsure(err error) bool {
 // NoReply reports whether there was no whole answer: the request may have been
 // carried out.
 func NoReply(err error) bool {
-	var network net.Error // also what net/http wraps errors in
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return errors.As(err, new(net.Error)) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // Untrusted reports whether the server's certificate is not trusted.
 func Untrusted(err error) bool {
-	var verification *tls.CertificateVerificationError
-	return errors.As(err, &verification)
+	return errors.As(err, new(*tls.CertificateVerificationError))
 }
 
 // Classify returns err with the class [provider.ErrUnavailable] if it has none and there was

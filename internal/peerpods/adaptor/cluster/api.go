@@ -69,8 +69,7 @@ func unreachable(err error) bool {
 	if err == nil {
 		return false
 	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
+	if !errors.As(err, new(apierrors.APIStatus)) {
 		// An error with a class was made here, from a reply.
 		return provider.Class(err) == provider.ErrUnknown && !errors.Is(err, errElsewhere)
 	}

@@ -146,8 +146,7 @@ func rounded(d time.Duration) time.Duration {
 // describe returns what failed, why, and what to do, within what an Event holds.
 func describe(err error) string {
 	text, end := err.Error(), ""
-	var step *adaptor.StepError
-	if errors.As(err, &step) {
+	if step, ok := errors.AsType[*adaptor.StepError](err); ok {
 		text = fmt.Sprintf("step %s: %v", step.Step, step.Err)
 		if step.Console != "" {
 			lines := strings.Split(strings.TrimSpace(step.Console), "\n")

@@ -38,12 +38,10 @@ func Parse(source string) (Object, error) {
 }
 
 func locate(source string, err error) error {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("line %d: %w", lineAt(source, syntax.Offset), err)
 	}
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("line %d: it is a JSON %s; a JSON object is expected", lineAt(source, kind.Offset), kind.Value)
 	}
 	return fmt.Errorf("line %d: %w", lineAt(source, int64(len(source))), err)
