@@ -63,7 +63,6 @@ var (
 	_ provider.ContextCloser          = (*intercepted)(nil)
 )
 
-// HasCapability implements provider.Limited.
 func (p *intercepted) HasCapability(c provider.Capability) bool {
 	return provider.Has(p.Provider, c)
 }
@@ -96,110 +95,94 @@ func only[C any](ctx context.Context, p *intercepted, call Call, method func(C) 
 	return err
 }
 
-// CreateInstance implements provider.Provider.
 func (p *intercepted) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	return around(ctx, p.around, Call{Method: "CreateInstance", Key: sandboxID, Spec: &spec}, func() (*provider.Instance, error) {
 		return p.Provider.CreateInstance(ctx, podName, sandboxID, cloudConfig, spec)
 	})
 }
 
-// DeleteInstance implements provider.Provider.
 func (p *intercepted) DeleteInstance(ctx context.Context, instanceID string) error {
 	return p.around(ctx, Call{Method: "DeleteInstance", InstanceID: instanceID}, func() error {
 		return p.Provider.DeleteInstance(ctx, instanceID)
 	})
 }
 
-// ListInstances implements provider.Lister.
 func (p *intercepted) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	return through(ctx, p, Call{Method: "ListInstances", Match: match}, func(inner provider.Lister) ([]provider.Instance, error) {
 		return inner.ListInstances(ctx, match)
 	})
 }
 
-// GetInstance implements provider.Getter.
 func (p *intercepted) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
 	return through(ctx, p, Call{Method: "GetInstance", InstanceID: instanceID}, func(inner provider.Getter) (*provider.Instance, error) {
 		return inner.GetInstance(ctx, instanceID)
 	})
 }
 
-// Console implements provider.ConsoleReader.
 func (p *intercepted) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
 	return through(ctx, p, Call{Method: "Console", InstanceID: instanceID, TailBytes: tailBytes}, func(inner provider.ConsoleReader) ([]byte, error) {
 		return inner.Console(ctx, instanceID, tailBytes)
 	})
 }
 
-// PowerOff implements provider.PowerController.
 func (p *intercepted) PowerOff(ctx context.Context, instanceID string) error {
 	return only(ctx, p, Call{Method: "PowerOff", InstanceID: instanceID}, func(inner provider.PowerController) error {
 		return inner.PowerOff(ctx, instanceID)
 	})
 }
 
-// PowerOn implements provider.PowerController.
 func (p *intercepted) PowerOn(ctx context.Context, instanceID string) error {
 	return only(ctx, p, Call{Method: "PowerOn", InstanceID: instanceID}, func(inner provider.PowerController) error {
 		return inner.PowerOn(ctx, instanceID)
 	})
 }
 
-// InstanceTypes implements provider.InstanceTypeLister.
 func (p *intercepted) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
 	return through(ctx, p, Call{Method: "InstanceTypes"}, func(inner provider.InstanceTypeLister) ([]provider.InstanceType, error) {
 		return inner.InstanceTypes(ctx)
 	})
 }
 
-// NodeAddress implements provider.NodeAddresser.
 func (p *intercepted) NodeAddress(ctx context.Context) (netip.Addr, error) {
 	return through(ctx, p, Call{Method: "NodeAddress"}, func(inner provider.NodeAddresser) (netip.Addr, error) {
 		return inner.NodeAddress(ctx)
 	})
 }
 
-// EnsureLoadBalancer implements provider.LoadBalancerController.
 func (p *intercepted) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
 	return through(ctx, p, Call{Method: "EnsureLoadBalancer", Key: spec.Key}, func(inner provider.LoadBalancerController) (*provider.LoadBalancer, error) {
 		return inner.EnsureLoadBalancer(ctx, spec)
 	})
 }
 
-// GetLoadBalancer implements provider.LoadBalancerController.
 func (p *intercepted) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
 	return through(ctx, p, Call{Method: "GetLoadBalancer", Key: key}, func(inner provider.LoadBalancerController) (*provider.LoadBalancer, error) {
 		return inner.GetLoadBalancer(ctx, key)
 	})
 }
 
-// ListLoadBalancers implements provider.LoadBalancerController.
 func (p *intercepted) ListLoadBalancers(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
 	return through(ctx, p, Call{Method: "ListLoadBalancers", Match: match}, func(inner provider.LoadBalancerController) ([]provider.LoadBalancer, error) {
 		return inner.ListLoadBalancers(ctx, match)
 	})
 }
 
-// DeleteLoadBalancer implements provider.LoadBalancerController.
 func (p *intercepted) DeleteLoadBalancer(ctx context.Context, key string) error {
 	return only(ctx, p, Call{Method: "DeleteLoadBalancer", Key: key}, func(inner provider.LoadBalancerController) error {
 		return inner.DeleteLoadBalancer(ctx, key)
 	})
 }
 
-// ImportImage implements provider.ImageImporter.
 func (p *intercepted) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
 	return through(ctx, p, Call{Method: "ImportImage"}, func(inner provider.ImageImporter) (string, error) {
 		return inner.ImportImage(ctx, source, progress)
 	})
 }
 
-// VerifyConfig implements provider.ContextVerifier.
 func (p *intercepted) VerifyConfig(ctx context.Context) error {
 	return only(ctx, p, Call{Method: "VerifyConfig"}, func(inner provider.ContextVerifier) error { return inner.VerifyConfig(ctx) })
 }
 
-// TeardownContext implements provider.ContextCloser.
 func (p *intercepted) TeardownContext(ctx context.Context) error {
 	return only(ctx, p, Call{Method: "TeardownContext"}, func(inner provider.ContextCloser) error { return inner.TeardownContext(ctx) })
 }

@@ -39,7 +39,6 @@ func listing[Capability any](ctx context.Context, s *Server, method string, requ
 	}))
 }
 
-// ListInstances implements pluginpb.ProviderServer.
 func (s *Server) ListInstances(ctx context.Context, request *pluginpb.ListInstancesRequest) (*pluginpb.ListInstancesResponse, error) {
 	answer := &pluginpb.ListInstancesResponse{}
 	return answer, listing(ctx, s, "ListInstances", request, func(p provider.Lister) error {
@@ -51,7 +50,6 @@ func (s *Server) ListInstances(ctx context.Context, request *pluginpb.ListInstan
 	})
 }
 
-// GetInstance implements pluginpb.ProviderServer.
 func (s *Server) GetInstance(ctx context.Context, request *pluginpb.GetInstanceRequest) (*pluginpb.GetInstanceResponse, error) {
 	answer := &pluginpb.GetInstanceResponse{}
 	return answer, withCapability(ctx, s, "GetInstance", request, func(p provider.Getter) error {
@@ -61,7 +59,6 @@ func (s *Server) GetInstance(ctx context.Context, request *pluginpb.GetInstanceR
 	})
 }
 
-// Console implements pluginpb.ProviderServer.
 func (s *Server) Console(ctx context.Context, request *pluginpb.ConsoleRequest) (*pluginpb.ConsoleResponse, error) {
 	answer := &pluginpb.ConsoleResponse{}
 	return answer, withCapability(ctx, s, "Console", request, func(p provider.ConsoleReader) (err error) {
@@ -70,21 +67,18 @@ func (s *Server) Console(ctx context.Context, request *pluginpb.ConsoleRequest) 
 	})
 }
 
-// PowerOff implements pluginpb.ProviderServer.
 func (s *Server) PowerOff(ctx context.Context, request *pluginpb.PowerRequest) (*pluginpb.PowerResponse, error) {
 	return &pluginpb.PowerResponse{}, withCapability(ctx, s, "PowerOff", request, func(p provider.PowerController) error {
 		return p.PowerOff(ctx, request.InstanceId)
 	})
 }
 
-// PowerOn implements pluginpb.ProviderServer.
 func (s *Server) PowerOn(ctx context.Context, request *pluginpb.PowerRequest) (*pluginpb.PowerResponse, error) {
 	return &pluginpb.PowerResponse{}, withCapability(ctx, s, "PowerOn", request, func(p provider.PowerController) error {
 		return p.PowerOn(ctx, request.InstanceId)
 	})
 }
 
-// InstanceTypes implements pluginpb.ProviderServer.
 func (s *Server) InstanceTypes(ctx context.Context, request *pluginpb.InstanceTypesRequest) (*pluginpb.InstanceTypesResponse, error) {
 	answer := &pluginpb.InstanceTypesResponse{}
 	return answer, withCapability(ctx, s, "InstanceTypes", request, func(p provider.InstanceTypeLister) error {
@@ -94,7 +88,6 @@ func (s *Server) InstanceTypes(ctx context.Context, request *pluginpb.InstanceTy
 	})
 }
 
-// NodeAddress implements pluginpb.ProviderServer.
 func (s *Server) NodeAddress(ctx context.Context, request *pluginpb.NodeAddressRequest) (*pluginpb.NodeAddressResponse, error) {
 	answer := &pluginpb.NodeAddressResponse{}
 	return answer, withCapability(ctx, s, "NodeAddress", request, func(p provider.NodeAddresser) error {

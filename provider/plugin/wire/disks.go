@@ -9,7 +9,6 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
-// CreateDisk implements pluginpb.ProviderServer.
 func (s *Server) CreateDisk(ctx context.Context, request *pluginpb.CreateDiskRequest) (*pluginpb.CreateDiskResponse, error) {
 	answer := &pluginpb.CreateDiskResponse{}
 	return answer, creating(ctx, s, "CreateDisk", request, func(p provider.DiskController) error {
@@ -19,7 +18,6 @@ func (s *Server) CreateDisk(ctx context.Context, request *pluginpb.CreateDiskReq
 	})
 }
 
-// GetDisk implements pluginpb.ProviderServer.
 func (s *Server) GetDisk(ctx context.Context, request *pluginpb.GetDiskRequest) (*pluginpb.GetDiskResponse, error) {
 	answer := &pluginpb.GetDiskResponse{}
 	return answer, withCapability(ctx, s, "GetDisk", request, func(p provider.DiskController) error {
@@ -29,7 +27,6 @@ func (s *Server) GetDisk(ctx context.Context, request *pluginpb.GetDiskRequest) 
 	})
 }
 
-// ListDisks implements pluginpb.ProviderServer.
 func (s *Server) ListDisks(ctx context.Context, request *pluginpb.ListDisksRequest) (*pluginpb.ListDisksResponse, error) {
 	answer := &pluginpb.ListDisksResponse{}
 	return answer, listing(ctx, s, "ListDisks", request, func(p provider.DiskController) error {
@@ -41,14 +38,12 @@ func (s *Server) ListDisks(ctx context.Context, request *pluginpb.ListDisksReque
 	})
 }
 
-// DeleteDisk implements pluginpb.ProviderServer.
 func (s *Server) DeleteDisk(ctx context.Context, request *pluginpb.DeleteDiskRequest) (*pluginpb.DeleteDiskResponse, error) {
 	return &pluginpb.DeleteDiskResponse{}, withCapability(ctx, s, "DeleteDisk", request, func(p provider.DiskController) error {
 		return p.DeleteDisk(ctx, request.DiskId)
 	})
 }
 
-// AttachDisk implements pluginpb.ProviderServer.
 func (s *Server) AttachDisk(ctx context.Context, request *pluginpb.AttachDiskRequest) (*pluginpb.AttachDiskResponse, error) {
 	answer := &pluginpb.AttachDiskResponse{}
 	return answer, withCapability(ctx, s, "AttachDisk", request, func(p provider.DiskController) error {
@@ -60,14 +55,12 @@ func (s *Server) AttachDisk(ctx context.Context, request *pluginpb.AttachDiskReq
 	})
 }
 
-// DetachDisk implements pluginpb.ProviderServer.
 func (s *Server) DetachDisk(ctx context.Context, request *pluginpb.DetachDiskRequest) (*pluginpb.DetachDiskResponse, error) {
 	return &pluginpb.DetachDiskResponse{}, withCapability(ctx, s, "DetachDisk", request, func(p provider.DiskController) error {
 		return p.DetachDisk(ctx, request.DiskId, request.InstanceId)
 	})
 }
 
-// ResizeDisk implements pluginpb.ProviderServer.
 func (s *Server) ResizeDisk(ctx context.Context, request *pluginpb.ResizeDiskRequest) (*pluginpb.ResizeDiskResponse, error) {
 	answer := &pluginpb.ResizeDiskResponse{}
 	return answer, withCapability(ctx, s, "ResizeDisk", request, func(p provider.DiskController) error {
@@ -77,7 +70,6 @@ func (s *Server) ResizeDisk(ctx context.Context, request *pluginpb.ResizeDiskReq
 	})
 }
 
-// CreateSnapshot implements pluginpb.ProviderServer.
 func (s *Server) CreateSnapshot(ctx context.Context, request *pluginpb.CreateSnapshotRequest) (*pluginpb.CreateSnapshotResponse, error) {
 	answer := &pluginpb.CreateSnapshotResponse{}
 	return answer, creating(ctx, s, "CreateSnapshot", request, func(p provider.DiskSnapshotter) error {
@@ -87,7 +79,6 @@ func (s *Server) CreateSnapshot(ctx context.Context, request *pluginpb.CreateSna
 	})
 }
 
-// GetSnapshot implements pluginpb.ProviderServer.
 func (s *Server) GetSnapshot(ctx context.Context, request *pluginpb.GetSnapshotRequest) (*pluginpb.GetSnapshotResponse, error) {
 	answer := &pluginpb.GetSnapshotResponse{}
 	return answer, withCapability(ctx, s, "GetSnapshot", request, func(p provider.DiskSnapshotter) error {
@@ -97,7 +88,6 @@ func (s *Server) GetSnapshot(ctx context.Context, request *pluginpb.GetSnapshotR
 	})
 }
 
-// ListSnapshots implements pluginpb.ProviderServer.
 func (s *Server) ListSnapshots(ctx context.Context, request *pluginpb.ListSnapshotsRequest) (*pluginpb.ListSnapshotsResponse, error) {
 	answer := &pluginpb.ListSnapshotsResponse{}
 	return answer, listing(ctx, s, "ListSnapshots", request, func(p provider.DiskSnapshotter) error {
@@ -109,7 +99,6 @@ func (s *Server) ListSnapshots(ctx context.Context, request *pluginpb.ListSnapsh
 	})
 }
 
-// DeleteSnapshot implements pluginpb.ProviderServer.
 func (s *Server) DeleteSnapshot(ctx context.Context, request *pluginpb.DeleteSnapshotRequest) (*pluginpb.DeleteSnapshotResponse, error) {
 	return &pluginpb.DeleteSnapshotResponse{}, withCapability(ctx, s, "DeleteSnapshot", request, func(p provider.DiskSnapshotter) error {
 		return p.DeleteSnapshot(ctx, request.SnapshotId)

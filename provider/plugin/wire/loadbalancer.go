@@ -13,7 +13,6 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
-// EnsureLoadBalancer implements pluginpb.ProviderServer.
 func (s *Server) EnsureLoadBalancer(ctx context.Context, request *pluginpb.EnsureLoadBalancerRequest) (*pluginpb.EnsureLoadBalancerResponse, error) {
 	answer := &pluginpb.EnsureLoadBalancerResponse{}
 	return answer, withCapability(ctx, s, "EnsureLoadBalancer", request, func(p provider.LoadBalancerController) error {
@@ -30,7 +29,6 @@ func (s *Server) EnsureLoadBalancer(ctx context.Context, request *pluginpb.Ensur
 	})
 }
 
-// GetLoadBalancer implements pluginpb.ProviderServer.
 func (s *Server) GetLoadBalancer(ctx context.Context, request *pluginpb.GetLoadBalancerRequest) (*pluginpb.GetLoadBalancerResponse, error) {
 	answer := &pluginpb.GetLoadBalancerResponse{}
 	return answer, withCapability(ctx, s, "GetLoadBalancer", request, func(p provider.LoadBalancerController) error {
@@ -40,7 +38,6 @@ func (s *Server) GetLoadBalancer(ctx context.Context, request *pluginpb.GetLoadB
 	})
 }
 
-// ListLoadBalancers implements pluginpb.ProviderServer.
 func (s *Server) ListLoadBalancers(ctx context.Context, request *pluginpb.ListLoadBalancersRequest) (*pluginpb.ListLoadBalancersResponse, error) {
 	answer := &pluginpb.ListLoadBalancersResponse{}
 	return answer, withCapability(ctx, s, "ListLoadBalancers", request, func(p provider.LoadBalancerController) error {
@@ -52,7 +49,6 @@ func (s *Server) ListLoadBalancers(ctx context.Context, request *pluginpb.ListLo
 	})
 }
 
-// DeleteLoadBalancer implements pluginpb.ProviderServer.
 func (s *Server) DeleteLoadBalancer(ctx context.Context, request *pluginpb.DeleteLoadBalancerRequest) (*pluginpb.DeleteLoadBalancerResponse, error) {
 	return &pluginpb.DeleteLoadBalancerResponse{}, withCapability(ctx, s, "DeleteLoadBalancer", request, func(p provider.LoadBalancerController) error {
 		return p.DeleteLoadBalancer(ctx, request.Key)

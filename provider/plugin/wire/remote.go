@@ -125,7 +125,6 @@ func (r *remote) DeleteInstance(ctx context.Context, instanceID string) error {
 	return err
 }
 
-// Teardown implements provider.Provider.
 func (r *remote) Teardown() error { return provider.Teardown(context.Background(), r) }
 
 // TeardownContext releases the configuration in the plugin.
@@ -134,7 +133,6 @@ func (r *remote) TeardownContext(ctx context.Context) error {
 	return err
 }
 
-// ConfigVerifier implements provider.Provider.
 func (r *remote) ConfigVerifier() error { return r.VerifyConfig(context.Background()) }
 
 // VerifyConfig verifies within [VerifyTimeout].

@@ -37,7 +37,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Server is a provider behind gRPC.
+// Server is a provider behind gRPC. Its other methods are those of [pluginpb.ProviderServer].
 type Server struct {
 	pluginpb.UnimplementedProviderServer
 	info     *pluginpb.GetInfoResponse
@@ -81,12 +81,10 @@ func (s *Server) Close() error {
 	return s.sessions.close(ctx)
 }
 
-// GetInfo implements pluginpb.ProviderServer.
 func (s *Server) GetInfo(context.Context, *pluginpb.GetInfoRequest) (*pluginpb.GetInfoResponse, error) {
 	return s.info, nil
 }
 
-// Configure implements pluginpb.ProviderServer.
 func (s *Server) Configure(ctx context.Context, request *pluginpb.ConfigureRequest) (*pluginpb.ConfigureResponse, error) {
 	session, err := s.sessions.configure(ctx, request.Configuration, request.Values)
 	if err != nil {
@@ -96,18 +94,15 @@ func (s *Server) Configure(ctx context.Context, request *pluginpb.ConfigureReque
 	return &pluginpb.ConfigureResponse{Powers: powers}, nil
 }
 
-// Teardown implements pluginpb.ProviderServer.
 func (s *Server) Teardown(ctx context.Context, request *pluginpb.TeardownRequest) (*pluginpb.TeardownResponse, error) {
 	return &pluginpb.TeardownResponse{}, statusOf(ctx, s.sessions.teardown(ctx, request.Configuration))
 }
 
-// VerifyConfig implements pluginpb.ProviderServer.
 func (s *Server) VerifyConfig(ctx context.Context, request *pluginpb.VerifyConfigRequest) (*pluginpb.VerifyConfigResponse, error) {
 	err := s.with("ConfigVerifier", request, func(session *session) error { return provider.VerifyConfig(ctx, session.provider) })
 	return &pluginpb.VerifyConfigResponse{}, statusOf(ctx, err)
 }
 
-// CreateInstance implements pluginpb.ProviderServer.
 func (s *Server) CreateInstance(ctx context.Context, request *pluginpb.CreateInstanceRequest) (*pluginpb.CreateInstanceResponse, error) {
 	var instance *provider.Instance
 	err := s.with("CreateInstance", request, func(session *session) error {
@@ -123,7 +118,6 @@ func (s *Server) CreateInstance(ctx context.Context, request *pluginpb.CreateIns
 	return &pluginpb.CreateInstanceResponse{Instance: instanceToWire(instance)}, nil
 }
 
-// DeleteInstance implements pluginpb.ProviderServer.
 func (s *Server) DeleteInstance(ctx context.Context, request *pluginpb.DeleteInstanceRequest) (*pluginpb.DeleteInstanceResponse, error) {
 	err := s.with("DeleteInstance", request, func(session *session) error {
 		return session.provider.DeleteInstance(ctx, request.InstanceId)
