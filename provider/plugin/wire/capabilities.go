@@ -11,88 +11,67 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
-// withCapability calls f with the capability of the provider that the request names.
-func withCapability[Capability any](ctx context.Context, s *Server, method string, request configured, f func(Capability) error) error {
-	return statusOf(ctx, s.with(method, request, func(session *session) error { return useCapability(s, session, f) }))
-}
+// way is how a session makes a call: by itself, as one that makes something, or as a list.
+type way func(s *session, ctx context.Context, method string, call func() error) error
 
-func useCapability[Capability any](s *Server, session *session, f func(Capability) error) error {
-	capability, ok := provider.As[Capability](session.provider)
-	if !ok {
-		return fmt.Errorf("%w: provider %s is not a provider.%s", provider.ErrUnimplemented, s.info.Name, reflect.TypeFor[Capability]().Name())
-	}
-	return f(capability)
-}
-
-// creating is withCapability for calls that make something, for which lists wait.
-func creating[Capability any](ctx context.Context, s *Server, method string, request configured, f func(Capability) error) error {
-	return statusOf(ctx, s.with(method, request, func(session *session) error {
-		return session.create(ctx, method, func() error { return useCapability(s, session, f) })
-	}))
-}
-
-// listing is withCapability for calls that list what others make.
-func listing[Capability any](ctx context.Context, s *Server, method string, request configured, f func(Capability) error) error {
-	return statusOf(ctx, s.with(method, request, func(session *session) error {
-		session.settle(ctx)
-		return useCapability(s, session, f)
-	}))
+// serve calls f with the capability of the provider that the request names.
+func serve[Capability, Answer any](ctx context.Context, s *Server, way way, method string, request configured, f func(Capability) (Answer, error)) (answer Answer, err error) {
+	err = s.with(method, request, func(session *session) error {
+		return way(session, ctx, method, func() (err error) {
+			capability, ok := provider.As[Capability](session.provider)
+			if !ok {
+				return fmt.Errorf("%w: provider %s is not a provider.%s", provider.ErrUnimplemented, s.info.Name, reflect.TypeFor[Capability]().Name())
+			}
+			answer, err = f(capability)
+			return err
+		})
+	})
+	return answer, statusOf(ctx, err)
 }
 
 func (s *Server) ListInstances(ctx context.Context, request *pluginpb.ListInstancesRequest) (*pluginpb.ListInstancesResponse, error) {
-	answer := &pluginpb.ListInstancesResponse{}
-	return answer, listing(ctx, s, "ListInstances", request, func(p provider.Lister) error {
+	return serve(ctx, s, (*session).list, "ListInstances", request, func(p provider.Lister) (*pluginpb.ListInstancesResponse, error) {
 		list, err := p.ListInstances(ctx, request.Match)
-		for i := range list {
-			answer.Instances = append(answer.Instances, instanceToWire(&list[i]))
-		}
-		return err
+		return &pluginpb.ListInstancesResponse{Instances: eachOf(list, instanceToWire)}, err
 	})
 }
 
 func (s *Server) GetInstance(ctx context.Context, request *pluginpb.GetInstanceRequest) (*pluginpb.GetInstanceResponse, error) {
-	answer := &pluginpb.GetInstanceResponse{}
-	return answer, withCapability(ctx, s, "GetInstance", request, func(p provider.Getter) error {
+	return serve(ctx, s, (*session).call, "GetInstance", request, func(p provider.Getter) (*pluginpb.GetInstanceResponse, error) {
 		instance, err := p.GetInstance(ctx, request.InstanceId)
-		answer.Instance = instanceToWire(instance)
-		return err
+		return &pluginpb.GetInstanceResponse{Instance: instanceToWire(instance)}, err
 	})
 }
 
 func (s *Server) Console(ctx context.Context, request *pluginpb.ConsoleRequest) (*pluginpb.ConsoleResponse, error) {
-	answer := &pluginpb.ConsoleResponse{}
-	return answer, withCapability(ctx, s, "Console", request, func(p provider.ConsoleReader) (err error) {
-		answer.Output, err = p.Console(ctx, request.InstanceId, request.TailBytes)
-		return err
+	return serve(ctx, s, (*session).call, "Console", request, func(p provider.ConsoleReader) (*pluginpb.ConsoleResponse, error) {
+		output, err := p.Console(ctx, request.InstanceId, request.TailBytes)
+		return &pluginpb.ConsoleResponse{Output: output}, err
 	})
 }
 
 func (s *Server) PowerOff(ctx context.Context, request *pluginpb.PowerRequest) (*pluginpb.PowerResponse, error) {
-	return &pluginpb.PowerResponse{}, withCapability(ctx, s, "PowerOff", request, func(p provider.PowerController) error {
-		return p.PowerOff(ctx, request.InstanceId)
+	return serve(ctx, s, (*session).call, "PowerOff", request, func(p provider.PowerController) (*pluginpb.PowerResponse, error) {
+		return &pluginpb.PowerResponse{}, p.PowerOff(ctx, request.InstanceId)
 	})
 }
 
 func (s *Server) PowerOn(ctx context.Context, request *pluginpb.PowerRequest) (*pluginpb.PowerResponse, error) {
-	return &pluginpb.PowerResponse{}, withCapability(ctx, s, "PowerOn", request, func(p provider.PowerController) error {
-		return p.PowerOn(ctx, request.InstanceId)
+	return serve(ctx, s, (*session).call, "PowerOn", request, func(p provider.PowerController) (*pluginpb.PowerResponse, error) {
+		return &pluginpb.PowerResponse{}, p.PowerOn(ctx, request.InstanceId)
 	})
 }
 
 func (s *Server) InstanceTypes(ctx context.Context, request *pluginpb.InstanceTypesRequest) (*pluginpb.InstanceTypesResponse, error) {
-	answer := &pluginpb.InstanceTypesResponse{}
-	return answer, withCapability(ctx, s, "InstanceTypes", request, func(p provider.InstanceTypeLister) error {
+	return serve(ctx, s, (*session).call, "InstanceTypes", request, func(p provider.InstanceTypeLister) (*pluginpb.InstanceTypesResponse, error) {
 		types, err := p.InstanceTypes(ctx)
-		answer.Types = each(types, typeToWire)
-		return err
+		return &pluginpb.InstanceTypesResponse{Types: each(types, typeToWire)}, err
 	})
 }
 
 func (s *Server) NodeAddress(ctx context.Context, request *pluginpb.NodeAddressRequest) (*pluginpb.NodeAddressResponse, error) {
-	answer := &pluginpb.NodeAddressResponse{}
-	return answer, withCapability(ctx, s, "NodeAddress", request, func(p provider.NodeAddresser) error {
+	return serve(ctx, s, (*session).call, "NodeAddress", request, func(p provider.NodeAddresser) (*pluginpb.NodeAddressResponse, error) {
 		addr, err := p.NodeAddress(ctx)
-		answer.Address = addr.String()
-		return err
+		return &pluginpb.NodeAddressResponse{Address: addr.String()}, err
 	})
 }

@@ -21,6 +21,11 @@ func each[A, B any](list []A, f func(A) B) []B {
 	return all
 }
 
+// eachOf is each for functions that take pointers.
+func eachOf[A, B any](list []A, f func(*A) B) []B {
+	return each(list, func(one A) B { return f(&one) })
+}
+
 func instanceToWire(i *provider.Instance) *pluginpb.Instance {
 	if i == nil {
 		return nil

@@ -16,26 +16,17 @@ import (
 func (r *remote) CreateDisk(ctx context.Context, key string, spec provider.DiskSpec) (*provider.Disk, error) {
 	answer, err := call(ctx, r.client, "CreateDisk", r.rpc.CreateDisk,
 		&pluginpb.CreateDiskRequest{Configuration: r.configuration, Key: key, Spec: diskSpecToWire(spec)})
-	if err != nil {
-		return nil, err
-	}
-	return read(r, "CreateDisk", answer.Disk, diskFromWire)
+	return read(r, "CreateDisk", answer.GetDisk(), err, diskFromWire)
 }
 
 func (r *remote) GetDisk(ctx context.Context, diskID string) (*provider.Disk, error) {
 	answer, err := call(ctx, r.client, "GetDisk", r.rpc.GetDisk, &pluginpb.GetDiskRequest{Configuration: r.configuration, DiskId: diskID})
-	if err != nil {
-		return nil, err
-	}
-	return read(r, "GetDisk", answer.Disk, diskFromWire)
+	return read(r, "GetDisk", answer.GetDisk(), err, diskFromWire)
 }
 
 func (r *remote) ListDisks(ctx context.Context, match map[string]string) ([]provider.Disk, error) {
 	answer, err := call(ctx, r.client, "ListDisks", r.rpc.ListDisks, &pluginpb.ListDisksRequest{Configuration: r.configuration, Match: match})
-	if err != nil {
-		return nil, err
-	}
-	return readAll(r, "ListDisks", answer.Disks, diskFromWire)
+	return readAll(r, "ListDisks", answer.GetDisks(), err, diskFromWire)
 }
 
 func (r *remote) DeleteDisk(ctx context.Context, diskID string) error {
@@ -46,10 +37,7 @@ func (r *remote) DeleteDisk(ctx context.Context, diskID string) error {
 func (r *remote) AttachDisk(ctx context.Context, diskID, instanceID string) (*provider.Attachment, error) {
 	answer, err := call(ctx, r.client, "AttachDisk", r.rpc.AttachDisk,
 		&pluginpb.AttachDiskRequest{Configuration: r.configuration, DiskId: diskID, InstanceId: instanceID})
-	if err != nil {
-		return nil, err
-	}
-	return read(r, "AttachDisk", answer.Attachment, attachmentFromWire)
+	return read(r, "AttachDisk", answer.GetAttachment(), err, attachmentFromWire)
 }
 
 func (r *remote) DetachDisk(ctx context.Context, diskID, instanceID string) error {
@@ -59,37 +47,24 @@ func (r *remote) DetachDisk(ctx context.Context, diskID, instanceID string) erro
 }
 
 func (r *remote) ResizeDisk(ctx context.Context, diskID string, bytes int64) (*provider.Disk, error) {
-	answer, err := call(ctx, r.client, "ResizeDisk", r.rpc.ResizeDisk,
-		&pluginpb.ResizeDiskRequest{Configuration: r.configuration, DiskId: diskID, Bytes: bytes})
-	if err != nil {
-		return nil, err
-	}
-	return read(r, "ResizeDisk", answer.Disk, diskFromWire)
+	answer, err := call(ctx, r.client, "ResizeDisk", r.rpc.ResizeDisk, &pluginpb.ResizeDiskRequest{Configuration: r.configuration, DiskId: diskID, Bytes: bytes})
+	return read(r, "ResizeDisk", answer.GetDisk(), err, diskFromWire)
 }
 
 func (r *remote) CreateSnapshot(ctx context.Context, key, diskID string, tags map[string]string) (*provider.Snapshot, error) {
 	answer, err := call(ctx, r.client, "CreateSnapshot", r.rpc.CreateSnapshot,
 		&pluginpb.CreateSnapshotRequest{Configuration: r.configuration, Key: key, DiskId: diskID, Tags: tags})
-	if err != nil {
-		return nil, err
-	}
-	return read(r, "CreateSnapshot", answer.Snapshot, snapshotFromWire)
+	return read(r, "CreateSnapshot", answer.GetSnapshot(), err, snapshotFromWire)
 }
 
 func (r *remote) GetSnapshot(ctx context.Context, snapshotID string) (*provider.Snapshot, error) {
 	answer, err := call(ctx, r.client, "GetSnapshot", r.rpc.GetSnapshot, &pluginpb.GetSnapshotRequest{Configuration: r.configuration, SnapshotId: snapshotID})
-	if err != nil {
-		return nil, err
-	}
-	return read(r, "GetSnapshot", answer.Snapshot, snapshotFromWire)
+	return read(r, "GetSnapshot", answer.GetSnapshot(), err, snapshotFromWire)
 }
 
 func (r *remote) ListSnapshots(ctx context.Context, match map[string]string) ([]provider.Snapshot, error) {
 	answer, err := call(ctx, r.client, "ListSnapshots", r.rpc.ListSnapshots, &pluginpb.ListSnapshotsRequest{Configuration: r.configuration, Match: match})
-	if err != nil {
-		return nil, err
-	}
-	return readAll(r, "ListSnapshots", answer.Snapshots, snapshotFromWire)
+	return readAll(r, "ListSnapshots", answer.GetSnapshots(), err, snapshotFromWire)
 }
 
 func (r *remote) DeleteSnapshot(ctx context.Context, snapshotID string) error {

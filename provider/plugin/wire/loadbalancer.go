@@ -14,44 +14,36 @@ import (
 )
 
 func (s *Server) EnsureLoadBalancer(ctx context.Context, request *pluginpb.EnsureLoadBalancerRequest) (*pluginpb.EnsureLoadBalancerResponse, error) {
-	answer := &pluginpb.EnsureLoadBalancerResponse{}
-	return answer, withCapability(ctx, s, "EnsureLoadBalancer", request, func(p provider.LoadBalancerController) error {
+	return serve(ctx, s, (*session).call, "EnsureLoadBalancer", request, func(p provider.LoadBalancerController) (*pluginpb.EnsureLoadBalancerResponse, error) {
 		ports, err := portsFromWire(request.Ports)
 		backends, wrong := backendsFromWire(request.Backends)
 		if err = errors.Join(err, wrong); err != nil {
-			return fmt.Errorf("%w: EnsureLoadBalancer: %w", provider.ErrInvalidArgument, err)
+			return nil, fmt.Errorf("%w: EnsureLoadBalancer: %w", provider.ErrInvalidArgument, err)
 		}
 		made, err := p.EnsureLoadBalancer(ctx, provider.LoadBalancerSpec{
 			Key: request.Key, Ports: ports, Backends: backends, Tags: request.Tags, Annotations: request.Annotations,
 		})
-		answer.LoadBalancer = balancerToWire(made)
-		return err
+		return &pluginpb.EnsureLoadBalancerResponse{LoadBalancer: balancerToWire(made)}, err
 	})
 }
 
 func (s *Server) GetLoadBalancer(ctx context.Context, request *pluginpb.GetLoadBalancerRequest) (*pluginpb.GetLoadBalancerResponse, error) {
-	answer := &pluginpb.GetLoadBalancerResponse{}
-	return answer, withCapability(ctx, s, "GetLoadBalancer", request, func(p provider.LoadBalancerController) error {
+	return serve(ctx, s, (*session).call, "GetLoadBalancer", request, func(p provider.LoadBalancerController) (*pluginpb.GetLoadBalancerResponse, error) {
 		balancer, err := p.GetLoadBalancer(ctx, request.Key)
-		answer.LoadBalancer = balancerToWire(balancer)
-		return err
+		return &pluginpb.GetLoadBalancerResponse{LoadBalancer: balancerToWire(balancer)}, err
 	})
 }
 
 func (s *Server) ListLoadBalancers(ctx context.Context, request *pluginpb.ListLoadBalancersRequest) (*pluginpb.ListLoadBalancersResponse, error) {
-	answer := &pluginpb.ListLoadBalancersResponse{}
-	return answer, withCapability(ctx, s, "ListLoadBalancers", request, func(p provider.LoadBalancerController) error {
+	return serve(ctx, s, (*session).call, "ListLoadBalancers", request, func(p provider.LoadBalancerController) (*pluginpb.ListLoadBalancersResponse, error) {
 		list, err := p.ListLoadBalancers(ctx, request.Match)
-		for i := range list {
-			answer.LoadBalancers = append(answer.LoadBalancers, balancerToWire(&list[i]))
-		}
-		return err
+		return &pluginpb.ListLoadBalancersResponse{LoadBalancers: eachOf(list, balancerToWire)}, err
 	})
 }
 
 func (s *Server) DeleteLoadBalancer(ctx context.Context, request *pluginpb.DeleteLoadBalancerRequest) (*pluginpb.DeleteLoadBalancerResponse, error) {
-	return &pluginpb.DeleteLoadBalancerResponse{}, withCapability(ctx, s, "DeleteLoadBalancer", request, func(p provider.LoadBalancerController) error {
-		return p.DeleteLoadBalancer(ctx, request.Key)
+	return serve(ctx, s, (*session).call, "DeleteLoadBalancer", request, func(p provider.LoadBalancerController) (*pluginpb.DeleteLoadBalancerResponse, error) {
+		return &pluginpb.DeleteLoadBalancerResponse{}, p.DeleteLoadBalancer(ctx, request.Key)
 	})
 }
 
@@ -60,26 +52,17 @@ func (r *remote) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalan
 		Configuration: r.configuration, Key: spec.Key, Ports: portsToWire(spec.Ports), Backends: backendsToWire(spec.Backends),
 		Tags: spec.Tags, Annotations: spec.Annotations,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return read(r, "EnsureLoadBalancer", answer.LoadBalancer, balancerFromWire)
+	return read(r, "EnsureLoadBalancer", answer.GetLoadBalancer(), err, balancerFromWire)
 }
 
 func (r *remote) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
 	answer, err := call(ctx, r.client, "GetLoadBalancer", r.rpc.GetLoadBalancer, &pluginpb.GetLoadBalancerRequest{Configuration: r.configuration, Key: key})
-	if err != nil {
-		return nil, err
-	}
-	return read(r, "GetLoadBalancer", answer.LoadBalancer, balancerFromWire)
+	return read(r, "GetLoadBalancer", answer.GetLoadBalancer(), err, balancerFromWire)
 }
 
 func (r *remote) ListLoadBalancers(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
 	answer, err := call(ctx, r.client, "ListLoadBalancers", r.rpc.ListLoadBalancers, &pluginpb.ListLoadBalancersRequest{Configuration: r.configuration, Match: match})
-	if err != nil {
-		return nil, err
-	}
-	return readAll(r, "ListLoadBalancers", answer.LoadBalancers, balancerFromWire)
+	return readAll(r, "ListLoadBalancers", answer.GetLoadBalancers(), err, balancerFromWire)
 }
 
 func (r *remote) DeleteLoadBalancer(ctx context.Context, key string) error {

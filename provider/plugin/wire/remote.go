@@ -80,7 +80,7 @@ func (r *remote) CreateInstance(ctx context.Context, podName, sandboxID string, 
 		made, _ := instanceFromWire(partial) // its id is what matters
 		return made, err
 	}
-	return read(r, "CreateInstance", answer.Instance, instanceFromWire)
+	return read(r, "CreateInstance", answer.Instance, nil, instanceFromWire)
 }
 
 // instanceDetail finds the instance that was made anyway.
@@ -93,9 +93,12 @@ func instanceDetail(err error) *pluginpb.Instance {
 	return nil
 }
 
-// read reads a message of a reply. It returns what could be read also with an error, so
-// that it can be deleted.
-func read[M, V any](r *remote, method string, message M, from func(M) (*V, error)) (*V, error) {
+// read reads a message of a reply, unless the call has failed. It returns what could be read
+// also with an error, so that it can be deleted.
+func read[M, V any](r *remote, method string, message M, failed error, from func(M) (*V, error)) (*V, error) {
+	if failed != nil {
+		return nil, failed
+	}
 	value, err := from(message)
 	if value == nil && err == nil {
 		err = errors.New("neither an instance nor an error")
@@ -106,17 +109,17 @@ func read[M, V any](r *remote, method string, message M, from func(M) (*V, error
 	return value, err
 }
 
-// readAll reads the messages of a list.
-func readAll[M, V any](r *remote, method string, messages []M, from func(M) (*V, error)) ([]V, error) {
+// readAll reads the messages of a list, unless the call has failed.
+func readAll[M, V any](r *remote, method string, messages []M, failed error, from func(M) (*V, error)) ([]V, error) {
 	var list []V
 	for _, m := range messages {
-		value, err := read(r, method, m, from)
+		value, err := read(r, method, m, nil, from)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, *value)
 	}
-	return list, nil
+	return list, failed
 }
 
 func (r *remote) DeleteInstance(ctx context.Context, instanceID string) error {
@@ -144,21 +147,13 @@ func (r *remote) VerifyConfig(ctx context.Context) error {
 }
 
 func (r *remote) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	answer, err := call(ctx, r.client, "ListInstances", r.rpc.ListInstances,
-		&pluginpb.ListInstancesRequest{Configuration: r.configuration, Match: match})
-	if err != nil {
-		return nil, err
-	}
-	return readAll(r, "ListInstances", answer.Instances, instanceFromWire)
+	answer, err := call(ctx, r.client, "ListInstances", r.rpc.ListInstances, &pluginpb.ListInstancesRequest{Configuration: r.configuration, Match: match})
+	return readAll(r, "ListInstances", answer.GetInstances(), err, instanceFromWire)
 }
 
 func (r *remote) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
-	answer, err := call(ctx, r.client, "GetInstance", r.rpc.GetInstance,
-		&pluginpb.GetInstanceRequest{Configuration: r.configuration, InstanceId: instanceID})
-	if err != nil {
-		return nil, err
-	}
-	return read(r, "GetInstance", answer.Instance, instanceFromWire)
+	answer, err := call(ctx, r.client, "GetInstance", r.rpc.GetInstance, &pluginpb.GetInstanceRequest{Configuration: r.configuration, InstanceId: instanceID})
+	return read(r, "GetInstance", answer.GetInstance(), err, instanceFromWire)
 }
 
 func (r *remote) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
@@ -179,10 +174,7 @@ func (r *remote) PowerOn(ctx context.Context, instanceID string) error {
 
 func (r *remote) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
 	answer, err := call(ctx, r.client, "InstanceTypes", r.rpc.InstanceTypes, &pluginpb.InstanceTypesRequest{Configuration: r.configuration})
-	if err != nil {
-		return nil, err
-	}
-	return each(answer.Types, typeFromWire), nil
+	return each(answer.GetTypes(), typeFromWire), err
 }
 
 func (r *remote) NodeAddress(ctx context.Context) (netip.Addr, error) {

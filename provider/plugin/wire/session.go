@@ -97,6 +97,15 @@ func (s *session) teardown(ctx context.Context) error {
 	}
 }
 
+// call makes a call that neither makes nor lists anything.
+func (s *session) call(_ context.Context, _ string, call func() error) error { return call() }
+
+// list makes a call that lists what others make.
+func (s *session) list(ctx context.Context, _ string, call func() error) error {
+	s.settle(ctx)
+	return call()
+}
+
 // create makes a call that makes something, unless its caller has given up on the way: a
 // list need not have waited for that.
 func (s *session) create(ctx context.Context, method string, call func() error) error {
