@@ -50,6 +50,9 @@ func (c *Cloud) CreateInstance(ctx context.Context, podName, sandboxID string, c
 	if err != nil {
 		return nil, classify("list instance types", err)
 	}
+	if spec.Zone != "" { // what cannot be done is refused by name
+		return nil, fmt.Errorf("%w: zone %q: this cloud has no zones", provider.ErrInvalidArgument, spec.Zone)
+	}
 	kind, err := instancetypes.Select(spec, types, "small")
 	if err != nil {
 		return nil, err
