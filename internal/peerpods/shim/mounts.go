@@ -46,6 +46,9 @@ func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, 
 		out.mounts = append(out.mounts, guestMount(m, m.Type, m.Source))
 		return nil
 	}
+	if err := checkPropagation(m); err != nil {
+		return err
+	}
 	if m.Destination == "/dev/shm" {
 		out.mounts = append(out.mounts, &agent.Mount{Destination: m.Destination, Type: "bind", Source: podclient.GuestShm, Options: []string{"rbind"}})
 		return nil
@@ -74,6 +77,19 @@ func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, 
 		out.volumes = append(out.volumes, vol)
 	case kind == sourceCopied && isTerminationMessage(m.Source):
 		out.termination = &terminationMessage{host: m.Source, guest: mount.Source}
+	}
+	return nil
+}
+
+// propagations are the options of mounts that see others, by what a pod calls it (containerd's CRI plugin).
+var propagations = map[string]string{"rslave": "HostToContainer", "rshared": "Bidirectional"}
+
+// checkPropagation refuses what would have no effect: the node's mounts are not in the VM.
+func checkPropagation(m oci.Mount) error {
+	for _, option := range m.Options {
+		if name := propagations[option]; name != "" {
+			return fmt.Errorf("mountPropagation %s: a pod in a VM sees no mounts of its node, nor the node those of the pod; leave it out", name)
+		}
 	}
 	return nil
 }

@@ -258,3 +258,13 @@ func normal(t *testing.T, req *agent.CreateContainerRequest) *agent.CreateContai
 	req.Storages[0].DriverOptions[0] = string(data)
 	return req
 }
+
+// TestPropagation: what would have no effect is refused by the name that the pod has for it.
+func TestPropagation(t *testing.T) {
+	for option, want := range map[string]string{"rprivate": "", "rslave": "mountPropagation HostToContainer", "rshared": "mountPropagation Bidirectional"} {
+		err := checkPropagation(oci.Mount{Source: "/x", Options: []string{"rbind", option, "rw"}})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", option, err, want)
+		}
+	}
+}

@@ -17,12 +17,14 @@ const maxWarnings = 8
 type sentVolume map[string]json.RawMessage
 
 type sentMount struct {
-	Name     string `json:"name"`
-	ReadOnly bool   `json:"readOnly"`
+	Name        string `json:"name"`
+	ReadOnly    bool   `json:"readOnly"`
+	Propagation string `json:"mountPropagation"`
 }
 
-// inVM are the kinds of volumes that a pod in a VM can have.
-var inVM = []string{"configMap", "downwardAPI", "emptyDir", "hostPath", "image", "projected", "secret"}
+// inVM are the kinds of volumes that a pod in a VM can have. Claims are among them: which driver one is of, the pod
+// does not say, and it can be that of disks of VMs.
+var inVM = []string{"configMap", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "persistentVolumeClaim", "projected", "secret"}
 
 // warnings says what has no effect in a VM, and what will keep a container from starting, to whoever creates the pod.
 func (s *sentPod) warnings() []string {
@@ -49,6 +51,11 @@ func (s *sentPod) warnings() []string {
 		_ = json.Unmarshal(c.Resources["limits"], &limits) // was read before
 		if limits["ephemeral-storage"] != nil {
 			all = append(all, fmt.Sprintf("container %.63q: nothing enforces its limit of ephemeral-storage in the VM, whose disk is the limit of all", c.Name))
+		}
+		for _, m := range c.VolumeMounts {
+			if m.Propagation != "" && m.Propagation != "None" {
+				all = append(all, fmt.Sprintf("container %.63q: mountPropagation %.20q of volume %.63q: a pod in a VM shares no mounts with its node, and will not start", c.Name, m.Propagation, m.Name))
+			}
 		}
 	}
 	return all[:min(len(all), maxWarnings)]
