@@ -22,9 +22,16 @@ func TestConformance(t *testing.T) {
 		s.MaxPage = 3
 		return conformance.Subject{
 			Provider: s.mustOpen(t), Limits: cloudsim.Limits,
-			Reopen:       func() provider.Provider { return s.mustOpen(t) },
-			NoAccess:     noAccess(t, s),
-			Leaks:        s.leaks,
+			Reopen:   func() provider.Provider { return s.mustOpen(t) },
+			NoAccess: noAccess(t, s),
+			Leaks:    s.leaks,
+			Disk:     provider.DiskSpec{Bytes: 1 << 30, Type: secondGeneration, Zone: sim.Zones[0]}, OtherZone: sim.Zones[1], DisksPerInstance: sim.MaxDataDisks,
+			WriteDisk: s.WriteDisk, ReadDisk: s.ReadDisk,
+			Foreign: func(tags map[string]string) (conformance.Foreign, error) {
+				list, err := userTags(tags)
+				disk, snapshot, remove := s.ForeignDisk(list)
+				return conformance.Foreign{DiskID: disk, SnapshotID: snapshot, Remove: remove}, err
+			},
 			ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(id) },
 		}
 	})

@@ -68,7 +68,7 @@ func (p *Provider) find(ctx context.Context, r *request) (string, error) {
 	id := ""
 	err := p.volumes(ctx, provider.TagKey+":"+r.key, func(v *vpcv1.Volume) {
 		tags := tagsOf(v.UserTags)
-		if tags[provider.TagKey] == r.key && tags[provider.TagCluster] == r.cluster {
+		if isBoot(v) && tags[provider.TagKey] == r.key && tags[provider.TagCluster] == r.cluster {
 			if owner := ownerOf(v); owner != nil && names.IsHashed(value(owner.Name)) {
 				id = value(owner.ID)
 			}

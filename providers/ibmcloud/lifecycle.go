@@ -71,8 +71,8 @@ func (p *Provider) removeVolume(ctx context.Context, id string) error {
 		return nil
 	case err != nil:
 		return err
-	case tagsOf(volume.UserTags) == nil:
-		return nil // somebody else's
+	case tagsOf(volume.UserTags) == nil, !isBoot(volume):
+		return nil // somebody else's, or a disk
 	}
 	if owner := ownerOf(volume); owner != nil {
 		if !names.IsHashed(value(owner.Name)) {

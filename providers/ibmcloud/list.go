@@ -35,7 +35,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	owned := map[string]map[string]string{} // tags by instance
 	err = p.volumes(ctx, tag, func(v *vpcv1.Volume) {
 		tags := tagsOf(v.UserTags)
-		if tags == nil || !provider.HasTags(tags, match) {
+		if tags == nil || !isBoot(v) || !provider.HasTags(tags, match) {
 			return
 		}
 		if owner := ownerOf(v); owner != nil {

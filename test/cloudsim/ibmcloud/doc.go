@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ibmcloud is a simulated IBM Cloud: the part of the VPC API that makes
-// instances, and the token service.
+// instances, volumes and snapshots, and the token service.
 //
 // What a request may say comes from IBM's own SDK: bodies go through its
 // unmarshallers and validators and must come out with every field they went in

@@ -5,7 +5,6 @@ package ibmcloud
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/IBM/vpc-go-sdk/vpcv1"
@@ -23,13 +22,6 @@ type vm struct {
 	userData                        string
 	settled                         bool // past the time in which look-ups lag
 	prototype                       *vpcv1.InstancePrototypeInstanceByImage
-}
-
-// volume is a boot volume.
-type volume struct {
-	id, instance string
-	created      time.Time
-	tags         []string
 }
 
 // Late is the action under which the script finds instances that fail after
@@ -89,7 +81,7 @@ func (s *Sim) accept(proto *vpcv1.InstancePrototypeInstanceByImage, p plan) *vm 
 	for range p.subnets {
 		i.addresses = append(i.addresses, "0.0.0.0")
 	}
-	v := &volume{id: i.boot, instance: i.id, created: i.created, tags: proto.BootVolumeAttachment.Volume.UserTags}
+	v := bootVolume(i, proto.BootVolumeAttachment.Volume.UserTags)
 	s.instances[i.id], s.volumes[v.id] = i, v
 	s.World.Add(cloudsim.KindInstance, i.id, s.TagsOf(v.tags))
 	s.World.Add(cloudsim.KindDisk, v.id, s.TagsOf(v.tags))
@@ -110,11 +102,12 @@ func (s *Sim) place(i *vm) {
 func (s *Sim) forget(i *vm) {
 	delete(s.instances, i.id)
 	s.World.Remove(cloudsim.KindInstance, i.id)
+	s.letVolumes(i)
 	if auto := i.prototype == nil || *i.prototype.BootVolumeAttachment.DeleteVolumeOnInstanceDelete; auto {
 		delete(s.volumes, i.boot)
 		s.World.Remove(cloudsim.KindDisk, i.boot)
 	} else if s.volumes[i.boot] != nil {
-		s.volumes[i.boot].instance = ""
+		s.volumes[i.boot].at = nil
 	}
 }
 
@@ -124,7 +117,7 @@ func (s *Sim) Orphan(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.instances[id]
-	s.volumes[i.boot].instance = ""
+	s.volumes[i.boot].at = nil
 	delete(s.instances, id)
 	s.World.Remove(cloudsim.KindInstance, id)
 }
@@ -230,69 +223,19 @@ func (s *Sim) show(i *vm) any {
 		"zone": map[string]any{"name": i.zone, "href": s.Server.URL}, "profile": map[string]any{"name": i.profile, "href": s.Server.URL, "resource_type": "instance_profile"},
 		"vpc":                       map[string]any{"id": VPC, "name": "vpc", "crn": "crn:v1", "href": s.Server.URL, "resource_type": "vpc"},
 		"primary_network_interface": nics[0], "network_interfaces": nics, "status_reasons": []any{}, "startable": true, "resource_type": "instance",
-		"boot_volume_attachment": map[string]any{
-			"id": "boot", "name": "boot", "href": s.Server.URL,
-			"volume": map[string]any{"id": i.boot, "name": i.boot, "crn": "crn:v1", "href": s.Server.URL, "resource_type": "volume"},
-		},
+		"boot_volume_attachment": s.showReference(i.boot, "boot"),
 	}
+	attachments := []any{shown["boot_volume_attachment"]}
+	for id, v := range s.volumes {
+		if v.at != nil && v.at.instance == i.id && id != i.boot {
+			attachments = append(attachments, s.showReference(id, v.at.id))
+		}
+	}
+	shown["volume_attachments"] = attachments
 	if i.status == "failed" {
 		shown["status_reasons"] = []any{map[string]any{"code": i.reason, "message": "as the script says"}}
 	}
 	return shown
-}
-
-func (s *Sim) listVolumes(c *call) (any, error) {
-	if err := s.need("is.volume.volume.list"); err != nil {
-		return nil, err
-	}
-	var ids []string
-	for id, v := range s.volumes {
-		if tag := c.query.Get("tag"); (tag == "" || slices.Contains(v.tags, tag)) && s.World.Visible(cloudsim.KindDisk, id) {
-			ids = append(ids, id)
-		}
-	}
-	return s.page(c, "volumes", ids, func(id string) any { return s.showVolume(s.volumes[id]) }), nil
-}
-
-func (s *Sim) getVolume(c *call) (any, error) {
-	if err := s.need("is.volume.volume.read"); err != nil {
-		return nil, err
-	}
-	v := s.volumes[c.id]
-	if v == nil {
-		return nil, notFound("Volume", c.id)
-	}
-	return s.showVolume(v), nil
-}
-
-func (s *Sim) deleteVolume(c *call) (any, error) {
-	if err := s.need("is.volume.volume.delete"); err != nil {
-		return nil, err
-	}
-	v := s.volumes[c.id]
-	switch {
-	case v == nil:
-		return nil, notFound("Volume", c.id)
-	case v.instance != "":
-		return nil, refuse(http.StatusConflict, "volume_still_attached", "Volume %s is attached", c.id)
-	}
-	delete(s.volumes, c.id)
-	s.World.Remove(cloudsim.KindDisk, c.id)
-	return nil, nil
-}
-
-func (s *Sim) showVolume(v *volume) any {
-	attachments := []any{}
-	if i := s.instances[v.instance]; i != nil {
-		attachments = append(attachments, map[string]any{
-			"id": "boot", "name": "boot", "href": s.Server.URL, "type": "boot", "delete_volume_on_instance_delete": true,
-			"instance": map[string]any{"id": i.id, "name": i.name, "crn": "crn:v1", "href": s.Server.URL, "resource_type": "instance"},
-		})
-	}
-	return map[string]any{
-		"id": v.id, "name": v.id, "created_at": stamp(v.created), "user_tags": v.tags, "volume_attachments": attachments, "status": "available",
-		"href": s.Server.URL, "crn": "crn:v1", "resource_type": "volume",
-	}
 }
 
 // UserData returns what a guest reads at the metadata service.
@@ -328,7 +271,7 @@ func (s *Sim) AddForeign(name string, tags []string) {
 		id: fmt.Sprintf("0717_%08d-0000-4000-8000-000000000000", n), name: name, zone: Zones[0], profile: "bx2-2x8", status: "running", settled: true,
 		created: time.Now(), boot: fmt.Sprintf("r006-%08d-vol", n), subnets: Subnets[:1], addresses: []string{s.address()},
 	}
-	s.instances[i.id], s.volumes[i.boot] = i, &volume{id: i.boot, instance: i.id, created: i.created, tags: tags}
+	s.instances[i.id], s.volumes[i.boot] = i, bootVolume(i, tags)
 	s.World.AddForeign(cloudsim.KindInstance, i.id, s.TagsOf(tags))
 	s.World.AddForeign(cloudsim.KindDisk, i.boot, s.TagsOf(tags))
 }

@@ -36,6 +36,17 @@ func init() {
 	add[vpcv1.ListVolumesOptions]("ListVolumes", http.MethodGet, "/volumes", http.StatusOK, (*Sim).listVolumes)
 	add[vpcv1.GetVolumeOptions]("GetVolume", http.MethodGet, "/volumes"+one, http.StatusOK, (*Sim).getVolume)
 	add[vpcv1.DeleteVolumeOptions]("DeleteVolume", http.MethodDelete, "/volumes"+one, http.StatusNoContent, (*Sim).deleteVolume)
+	add[vpcv1.CreateVolumeOptions]("CreateVolume", http.MethodPost, "/volumes", http.StatusCreated, (*Sim).createVolume)
+	add[vpcv1.UpdateVolumeOptions]("UpdateVolume", http.MethodPatch, "/volumes"+one, http.StatusOK, (*Sim).updateVolume)
+	add[vpcv1.GetVolumeProfileOptions]("GetVolumeProfile", http.MethodGet, "/volume/profiles"+one, http.StatusOK, (*Sim).getVolumeProfile)
+	const attachments = "/instances" + one + "/volume_attachments"
+	add[vpcv1.CreateInstanceVolumeAttachmentOptions]("CreateInstanceVolumeAttachment", http.MethodPost, attachments, http.StatusCreated, (*Sim).attach)
+	add[vpcv1.GetInstanceVolumeAttachmentOptions]("GetInstanceVolumeAttachment", http.MethodGet, attachments+one, http.StatusOK, (*Sim).getAttachment)
+	add[vpcv1.DeleteInstanceVolumeAttachmentOptions]("DeleteInstanceVolumeAttachment", http.MethodDelete, attachments+one, http.StatusNoContent, (*Sim).detach)
+	add[vpcv1.CreateSnapshotOptions]("CreateSnapshot", http.MethodPost, "/snapshots", http.StatusCreated, (*Sim).createSnapshot)
+	add[vpcv1.ListSnapshotsOptions]("ListSnapshots", http.MethodGet, "/snapshots", http.StatusOK, (*Sim).listSnapshots)
+	add[vpcv1.GetSnapshotOptions]("GetSnapshot", http.MethodGet, "/snapshots"+one, http.StatusOK, (*Sim).getSnapshot)
+	add[vpcv1.DeleteSnapshotOptions]("DeleteSnapshot", http.MethodDelete, "/snapshots"+one, http.StatusAccepted, (*Sim).deleteSnapshot)
 	add[vpcv1.ListInstanceProfilesOptions]("ListInstanceProfiles", http.MethodGet, "/instance/profiles", http.StatusOK, (*Sim).listProfiles)
 	add[vpcv1.GetImageOptions]("GetImage", http.MethodGet, "/images"+one, http.StatusOK, (*Sim).getImage)
 	add[vpcv1.CreateImageOptions]("CreateImage", http.MethodPost, "/images", http.StatusCreated, (*Sim).createImage)
@@ -47,19 +58,15 @@ func init() {
 	add[vpcv1.ListSecurityGroupsOptions]("ListSecurityGroups", http.MethodGet, "/security_groups", http.StatusOK, (*Sim).listGroups)
 }
 
-// find returns the operation that a request is, and the id in its path.
-func find(verb, path string) (*operation, string) {
+// find returns the operation that a request is, and the ids in its path.
+func find(verb, path string) (*operation, []string) {
 	for _, o := range operations {
 		if o.verb != verb {
 			continue
 		}
 		if found := o.path.FindStringSubmatch(path); found != nil {
-			id := ""
-			if len(found) > 1 {
-				id = found[1]
-			}
-			return o, id
+			return o, found[1:]
 		}
 	}
-	return nil, ""
+	return nil, nil
 }

@@ -66,7 +66,10 @@ type Sim struct {
 	quota     int // instances; below 0 means no limit
 	instances map[string]*vm
 	volumes   map[string]*volume
+	snapshots map[string]*snapshot
 	imported  map[string]*image
+	// holdRestores is HoldRestores.
+	holdRestores bool
 }
 
 // New starts a cloud that ends with the test.
@@ -75,7 +78,7 @@ func New(t testing.TB, world *cloudsim.World) *Sim {
 	s := &Sim{
 		World: world, Step: 2 * time.Millisecond, MaxPage: 100, TokenLife: time.Hour, quota: -1,
 		tokens: map[string]time.Time{}, lacking: map[string]bool{}, used: map[string]bool{},
-		instances: map[string]*vm{}, volumes: map[string]*volume{}, imported: map[string]*image{},
+		instances: map[string]*vm{}, volumes: map[string]*volume{}, snapshots: map[string]*snapshot{}, imported: map[string]*image{},
 	}
 	s.TagsOf = func(list []string) map[string]string {
 		tags := map[string]string{}
@@ -176,6 +179,7 @@ func toJSON(v any) string {
 type call struct {
 	*operation
 	id    string // in the path
+	inner string // the second there
 	query url.Values
 	r     *http.Request
 }
@@ -203,11 +207,12 @@ func (s *Sim) carryOut(r *http.Request) (int, []byte, error) {
 	if !s.known(r) {
 		return 0, nil, refuse(http.StatusUnauthorized, "not_authenticated", "The request failed because the caller is not authenticated")
 	}
-	o, id := find(r.Method, r.URL.Path)
+	o, ids := find(r.Method, r.URL.Path)
 	if o == nil {
 		return 0, nil, refuse(http.StatusNotFound, "not_found", "the API, or the simulator, has no %s %s", r.Method, r.URL.Path)
 	}
-	c := &call{o, id, r.URL.Query(), r}
+	ids = append(ids, "", "")
+	c := &call{o, ids[0], ids[1], r.URL.Query(), r}
 	if err := c.checkQuery(); err != nil {
 		return 0, nil, refuse(http.StatusBadRequest, "bad_field", "%v", err)
 	}
