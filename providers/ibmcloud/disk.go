@@ -22,20 +22,21 @@ const (
 	secondGeneration = "sdp"
 )
 
-// disk converts a volume to the contract's type. Capacities are in GiB (page "FAQs for Block Storage for VPC").
-func disk(v *vpcv1.Volume) *provider.Disk {
+// disk converts a volume to the contract's type.
+func disk(v *volume) *provider.Disk {
 	tags := tagsOf(v.UserTags)
-	d := &provider.Disk{
-		ID: value(v.ID), Key: keyOf(kindDisk, tags), Bytes: value(v.Capacity) << 30, Type: profileOf(v), Zone: zoneOf(v.Zone),
-		FromDisk: tags[tagFromDisk], FromSnapshot: tags[tagFromSnapshot], Tags: shown(tags),
+	return &provider.Disk{
+		ID: v.ID, Key: keyOf(kindDisk, tags), Bytes: v.bytes(), Type: v.Profile.Name, Zone: v.Zone.Name, FromDisk: tags[tagFromDisk],
+		FromSnapshot: tags[tagFromSnapshot], InstanceID: v.instance(), Tags: shown(tags), Created: time.Time(value(v.CreatedAt)).UTC(),
 	}
-	if owner := ownerOf(v); owner != nil {
-		d.InstanceID = value(owner.ID)
+}
+
+func snapshot(v *volume) *provider.Snapshot {
+	tags := tagsOf(v.UserTags)
+	return &provider.Snapshot{
+		ID: v.ID, Key: keyOf(kindSnapshot, tags), DiskID: v.Source.ID, Bytes: v.bytes(), Ready: v.status() == statusStable, Tags: shown(tags),
+		Created: time.Time(value(v.CreatedAt)).UTC(),
 	}
-	if v.CreatedAt != nil {
-		d.Created = time.Time(*v.CreatedAt).UTC()
-	}
-	return d
 }
 
 // CreateDisk implements provider.DiskController.
@@ -55,20 +56,9 @@ func (p *Provider) CreateDisk(ctx context.Context, key string, spec provider.Dis
 	if err != nil {
 		return nil, err
 	}
-	var v *vpcv1.Volume
-	err = p.wait.Until(ctx, func() (bool, error) {
-		v, err = p.volumeNamed(ctx, m.name)
-		if v == nil && err == nil {
-			v, err = p.makeDisk(ctx, m, spec)
-		}
-		if v == nil || err != nil {
-			return false, err
-		}
-		v, err = p.settledDisk(ctx, value(v.ID))
-		return v != nil, err
-	})
+	v, err := p.findOrMakeVolume(ctx, m, func() error { return p.makeDisk(ctx, m, spec) })
 	if err == nil && spec.FromDisk != "" {
-		if err = p.dropClone(ctx, spec.Tags[provider.TagCluster], key); busy(err) {
+		if err = p.dropClone(ctx, spec.Tags, key); busy(err) {
 			err = nil // the cloud still copies: DeleteDisk drops it
 		}
 	}
@@ -82,25 +72,22 @@ func (p *Provider) CreateDisk(ctx context.Context, key string, spec provider.Dis
 	return made, nil
 }
 
-// makeDisk returns nil when the name is taken, by one that may be about to go.
-func (p *Provider) makeDisk(ctx context.Context, m *making, spec provider.DiskSpec) (*vpcv1.Volume, error) {
+func (p *Provider) makeDisk(ctx context.Context, m *making, spec provider.DiskSpec) error {
 	profile, zone, least, err := p.sourceOf(ctx, &spec)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	profile, zone = cmp.Or(spec.Type, profile), cmp.Or(spec.Zone, zone)
 	size, err := p.capacity(ctx, profile, max(spec.Bytes, least), spec.Limit)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	home, err := p.home(ctx)
-	if err != nil {
-		return nil, err
+	if err == nil && spec.FromDisk != "" {
+		spec.FromSnapshot, err = p.clone(ctx, m.key, spec.FromDisk, spec.Tags)
 	}
-	if spec.FromDisk != "" {
-		if spec.FromSnapshot, err = p.clone(ctx, m.key, spec.FromDisk, spec.Tags); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return err
 	}
 	proto := &vpcv1.VolumePrototype{
 		Name: &m.name, UserTags: m.userTags, Capacity: &size, Zone: &vpcv1.ZoneIdentityByName{Name: &zone}, Profile: &vpcv1.VolumeProfileIdentityByName{Name: &profile},
@@ -114,98 +101,113 @@ func (p *Provider) makeDisk(ctx context.Context, m *making, spec provider.DiskSp
 	if spec.FromSnapshot != "" {
 		proto.SourceSnapshot = &vpcv1.SnapshotIdentityByID{ID: &spec.FromSnapshot}
 	}
-	v, err := ask(ctx, p.api.CreateVolumeWithContext, vpcv1.CreateVolumeOptions{VolumePrototype: proto})
-	switch {
-	case isTaken(err):
-		return nil, nil
-	case errors.Is(err, provider.ErrInvalidArgument), errors.Is(err, provider.ErrNotFound):
-		return nil, fmt.Errorf("%w: type %q, zone %q, %d GiB: %w", provider.ErrInvalidArgument, profile, zone, size, err)
+	_, err = ask(ctx, p.api.CreateVolumeWithContext, vpcv1.CreateVolumeOptions{VolumePrototype: proto})
+	if errors.Is(err, provider.ErrNotFound) && spec.FromDisk != "" {
+		if _, gone := p.look(ctx, kindClone, spec.FromSnapshot); errors.Is(gone, provider.ErrNotFound) {
+			return nil // another call with the key has made the disk
+		}
 	}
-	return v, err
+	if errors.Is(err, provider.ErrInvalidArgument) || errors.Is(err, provider.ErrNotFound) {
+		return fmt.Errorf("%w: type %q, zone %q, %d GiB: %w", provider.ErrInvalidArgument, profile, zone, size, err)
+	}
+	return err
 }
 
 // sourceOf returns the profile and the zone that a disk has for want of another, and how large it is at least.
 func (p *Provider) sourceOf(ctx context.Context, spec *provider.DiskSpec) (profile, zone string, bytes int64, err error) {
 	profile, zone = firstGeneration, p.cfg.Zones[0]
+	var from *volume
 	switch {
 	case spec.FromSnapshot != "":
-		s, err := p.settledSnapshot(ctx, spec.FromSnapshot)
-		if err == nil && s == nil {
-			err = p.absentAs(kindSnapshot, spec.FromSnapshot, nil)
-		}
-		if err != nil {
-			return "", "", 0, err
-		}
-		if value(s.StorageGeneration) == 2 {
+		if from, err = p.settled(ctx, kindSnapshot, spec.FromSnapshot); from.Generation == 2 {
 			profile = secondGeneration
 		}
-		bytes = value(s.MinimumCapacity) << 30
 	case spec.FromDisk != "":
-		v, err := p.getVolume(ctx, spec.FromDisk)
-		if err != nil {
-			return "", "", 0, err
-		}
-		profile, zone, bytes = profileOf(v), zoneOf(v.Zone), value(v.Capacity)<<30
+		from, err = p.look(ctx, kindDisk, spec.FromDisk)
+		profile, zone = from.Profile.Name, from.Zone.Name
+	default:
+		return profile, zone, 0, nil
 	}
-	if spec.Bytes != 0 && spec.Bytes < bytes {
-		err = fmt.Errorf("%w: %d bytes for a copy of %s, which has %d", provider.ErrInvalidArgument, spec.Bytes, cmp.Or(spec.FromSnapshot, spec.FromDisk), bytes)
+	if err == nil && spec.Bytes != 0 && spec.Bytes < from.bytes() {
+		err = fmt.Errorf("%w: %d bytes for a copy of %s, which has %d", provider.ErrInvalidArgument, spec.Bytes, from.ID, from.bytes())
 	}
-	return profile, zone, bytes, err
+	return profile, zone, from.bytes(), err
 }
 
 // capacity returns the size of a volume, in GiB, as its profile permits.
 func (p *Provider) capacity(ctx context.Context, profile string, bytes, limit int64) (int64, error) {
 	known, err := ask(ctx, p.api.GetVolumeProfileWithContext, vpcv1.GetVolumeProfileOptions{Name: &profile})
 	if errors.Is(err, provider.ErrNotFound) || errors.Is(err, provider.ErrInvalidArgument) {
-		return 0, fmt.Errorf("%w: type %q: volumes have no such profile, or this account may not use it: %w", provider.ErrInvalidArgument, profile, err)
+		return 0, fmt.Errorf("%w: type %q: there is no such profile of volumes, or this account may not use it: %w", provider.ErrInvalidArgument, profile, err)
 	}
 	if err != nil {
 		return 0, err
 	}
 	limits, ok := known.Capacity.(*vpcv1.VolumeProfileCapacity)
 	if !ok || limits.Max == nil {
-		return 0, fmt.Errorf("%w: type %q: the cloud says no sizes of this profile", provider.ErrInvalidArgument, profile)
+		return 0, fmt.Errorf("%w: type %q: the cloud does not say which sizes it can have", provider.ErrInvalidArgument, profile)
 	}
 	return disks.GiB(bytes, limit, value(limits.Min), *limits.Max)
 }
 
-// settledDisk returns a disk when the cloud is done with it, and nil when there is none. One that could not be made is
-// deleted: it has never held anything (page "Monitoring Block Storage volumes").
-func (p *Provider) settledDisk(ctx context.Context, id string) (v *vpcv1.Volume, err error) {
-	err = p.wait.Until(ctx, func() (bool, error) {
-		v, err = p.getVolume(ctx, id)
-		if errors.Is(err, provider.ErrNotFound) {
-			v, err = nil, nil
-			return true, nil
+// snap returns a snapshot, of which later writes are no part.
+func (p *Provider) snap(ctx context.Context, kind, key, diskID string, given map[string]string) (*volume, error) {
+	m, err := p.newMaking(kind, key, given, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p.findOrMakeVolume(ctx, m, func() error {
+		v, err := p.look(ctx, kindDisk, diskID)
+		if err == nil {
+			err = v.asleep("copied")
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
-		switch value(v.Status) {
-		case statusAvailable:
-			return true, nil
-		case statusFailed:
-			return false, errors.Join(p.failedVolume(v), p.removeDisk(ctx, id))
-		case vpcv1.VolumeStatusUnusableConst:
-			return false, p.failedVolume(v)
+		home, err := p.home(ctx)
+		if err != nil {
+			return err
 		}
-		return false, nil
+		proto := &vpcv1.SnapshotPrototypeSnapshotBySourceVolume{Name: &m.name, UserTags: m.userTags, SourceVolume: &vpcv1.VolumeIdentityByID{ID: &v.ID}}
+		if home.resourceGroup != "" {
+			proto.ResourceGroup = &vpcv1.ResourceGroupIdentityByID{ID: &home.resourceGroup}
+		}
+		_, err = ask(ctx, p.api.CreateSnapshotWithContext, vpcv1.CreateSnapshotOptions{SnapshotPrototype: proto})
+		return err
 	})
-	return v, err
 }
 
-func (p *Provider) failedVolume(v *vpcv1.Volume) error {
-	reason := vpcv1.VolumeStatusReason{}
-	if len(v.StatusReasons) > 0 {
-		reason = v.StatusReasons[0]
+// clone returns a snapshot by which a disk is copied.
+func (p *Provider) clone(ctx context.Context, key, diskID string, given map[string]string) (string, error) {
+	for {
+		v, err := p.snap(ctx, kindClone, key, diskID, given)
+		if err == nil && v.Source.ID == diskID {
+			v, err = p.settled(ctx, kindClone, v.ID)
+		} else if err == nil { // the key had another source, and its disk is gone or was never made
+			if err = p.remove(ctx, kindClone, v.ID); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return "", err
+		}
+		return v.ID, nil
 	}
-	return fmt.Errorf("volume %s is %s: %w", value(v.ID), value(v.Status), failed(reason.Code, reason.Message, reasons))
+}
+
+// dropClone removes the snapshot by which a disk was copied.
+func (p *Provider) dropClone(ctx context.Context, given map[string]string, key string) error {
+	v, err := p.volumeNamed(ctx, kindClone, volumeName(kindClone, given[provider.TagCluster], key))
+	if v == nil || err != nil {
+		return err
+	}
+	return p.remove(ctx, kindClone, v.ID)
 }
 
 // GetDisk implements provider.DiskController.
 func (p *Provider) GetDisk(ctx context.Context, diskID string) (found *provider.Disk, err error) {
 	defer explain(&err, "get disk")
-	v, err := p.getVolume(ctx, diskID)
+	v, err := p.look(ctx, kindDisk, diskID)
 	if err != nil {
 		return nil, err
 	}
@@ -215,61 +217,80 @@ func (p *Provider) GetDisk(ctx context.Context, diskID string) (found *provider.
 // ListDisks implements provider.DiskController.
 func (p *Provider) ListDisks(ctx context.Context, match map[string]string) (list []provider.Disk, err error) {
 	defer explain(&err, "list disks")
-	err = listed(match, kindDisk, func(tag string, start *string) (*vpcv1.VolumeCollection, error) {
-		return ask(ctx, p.api.ListVolumesWithContext, vpcv1.ListVolumesOptions{Tag: &tag, Limit: new(pageSize), Start: start})
-	}, func(page *vpcv1.VolumeCollection) []vpcv1.Volume { return page.Volumes },
-		func(v *vpcv1.Volume) []string { return v.UserTags }, func(v *vpcv1.Volume) { list = append(list, *disk(v)) })
+	found, err := p.tagged(ctx, kindDisk, match)
+	for i := range found {
+		list = append(list, *disk(&found[i]))
+	}
 	return list, err
 }
 
 // DeleteDisk implements provider.DiskController.
 func (p *Provider) DeleteDisk(ctx context.Context, diskID string) (err error) {
 	defer explain(&err, "delete disk %s", diskID)
-	v, err := p.getVolume(ctx, diskID)
+	return p.deleteVolume(ctx, kindDisk, diskID)
+}
+
+func (p *Provider) deleteVolume(ctx context.Context, kind, id string) error {
+	v, err := p.look(ctx, kind, id)
 	if errors.Is(err, provider.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	d := disk(v)
+	tags := tagsOf(v.UserTags)
 	switch {
-	case d.Key == "":
+	case keyOf(kind, tags) == "":
 		return fmt.Errorf("%w: it was not made here", provider.ErrPermissionDenied)
-	case d.InstanceID != "":
-		return fmt.Errorf("%w: instance %s has it", provider.ErrInUse, d.InstanceID)
-	case d.FromDisk == "":
-		return p.removeDisk(ctx, diskID)
+	case tags[tagFromDisk] == "" || v.instance() != "":
+		return p.remove(ctx, kind, id)
 	}
 	// First, since without the disk nobody knows of it; but what the cloud still copies goes only after the copy.
-	early := p.dropClone(ctx, d.Tags[provider.TagCluster], d.Key)
+	early := p.dropClone(ctx, tags, keyOf(kind, tags))
 	if early != nil && !busy(early) {
 		return early
 	}
-	if err := p.removeDisk(ctx, diskID); err != nil || early == nil {
+	if err := p.remove(ctx, kind, id); err != nil || early == nil {
 		return err
 	}
-	return p.dropClone(ctx, d.Tags[provider.TagCluster], d.Key)
+	return p.dropClone(ctx, tags, keyOf(kind, tags))
 }
 
-// removeDisk returns when there is no such volume. It waits while the cloud takes a snapshot of it.
-func (p *Provider) removeDisk(ctx context.Context, id string) error {
-	return p.wait.Until(ctx, func() (bool, error) {
-		v, err := p.getVolume(ctx, id)
-		switch {
-		case errors.Is(err, provider.ErrNotFound):
-			return true, nil
-		case err != nil:
-			return false, err
-		case ownerOf(v) != nil:
-			return false, fmt.Errorf("%w: instance %s has it", provider.ErrInUse, value(ownerOf(v).ID))
-		case value(v.Status) == vpcv1.VolumeStatusPendingDeletionConst:
-			return false, nil
-		}
-		err = order(ctx, p.api.DeleteVolumeWithContext, vpcv1.DeleteVolumeOptions{ID: &id})
-		if busy(err) || errors.Is(err, provider.ErrNotFound) {
-			err = nil
-		}
-		return false, err
-	})
+// CreateSnapshot implements provider.DiskSnapshotter.
+func (p *Provider) CreateSnapshot(ctx context.Context, key, diskID string, given map[string]string) (made *provider.Snapshot, err error) {
+	defer explain(&err, "create snapshot")
+	v, err := p.snap(ctx, kindSnapshot, key, diskID, given)
+	if err != nil {
+		return nil, err
+	}
+	if made = snapshot(v); made.DiskID != diskID {
+		return nil, fmt.Errorf("%w: snapshot %s of the same key is of disk %s", provider.ErrAlreadyExists, made.ID, made.DiskID)
+	}
+	return made, nil
+}
+
+// GetSnapshot implements provider.DiskSnapshotter.
+func (p *Provider) GetSnapshot(ctx context.Context, snapshotID string) (found *provider.Snapshot, err error) {
+	defer explain(&err, "get snapshot")
+	v, err := p.look(ctx, kindSnapshot, snapshotID)
+	if err != nil {
+		return nil, err
+	}
+	return snapshot(v), nil
+}
+
+// ListSnapshots implements provider.DiskSnapshotter.
+func (p *Provider) ListSnapshots(ctx context.Context, match map[string]string) (list []provider.Snapshot, err error) {
+	defer explain(&err, "list snapshots")
+	found, err := p.tagged(ctx, kindSnapshot, match)
+	for i := range found {
+		list = append(list, *snapshot(&found[i]))
+	}
+	return list, err
+}
+
+// DeleteSnapshot implements provider.DiskSnapshotter. One of which the cloud still fills a disk is ErrUnavailable.
+func (p *Provider) DeleteSnapshot(ctx context.Context, snapshotID string) (err error) {
+	defer explain(&err, "delete snapshot %s", snapshotID)
+	return p.deleteVolume(ctx, kindSnapshot, snapshotID)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/IBM/vpc-go-sdk/vpcv1"
 
@@ -25,6 +24,9 @@ const (
 // AttachDisk implements provider.DiskController. It waits while the instance starts or stops.
 func (p *Provider) AttachDisk(ctx context.Context, diskID, instanceID string) (made *provider.Attachment, err error) {
 	defer explain(&err, "attach disk %s to instance %s", diskID, instanceID)
+	if !identifier.MatchString(instanceID) {
+		return nil, p.absent(instanceID)
+	}
 	err = p.wait.Until(ctx, func() (bool, error) {
 		made, err = p.attachStep(ctx, diskID, instanceID)
 		return made != nil, err
@@ -34,45 +36,40 @@ func (p *Provider) AttachDisk(ctx context.Context, diskID, instanceID string) (m
 
 // attachStep returns the attachment if the instance has the disk, and nil after it has brought that nearer.
 func (p *Provider) attachStep(ctx context.Context, diskID, instanceID string) (*provider.Attachment, error) {
-	if !identifier.MatchString(instanceID) {
-		return nil, p.absent(instanceID)
-	}
 	i, err := p.getInstance(ctx, instanceID)
-	if err == nil && i == nil {
+	if err == nil && (i == nil || i.Zone == nil) {
 		err = p.absent(instanceID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	v, err := p.getVolume(ctx, diskID)
+	v, err := p.look(ctx, kindDisk, diskID)
 	if err != nil {
 		return nil, err
 	}
-	a := attachmentOf(v)
-	switch status := value(i.Status); {
-	case a != nil && value(a.Instance.ID) != instanceID:
-		return nil, fmt.Errorf("%w: instance %s has it", provider.ErrInUse, value(a.Instance.ID))
+	switch status, zone := value(i.Status), value(i.Zone.Name); {
+	case v.instance() != "" && v.instance() != instanceID:
+		return nil, fmt.Errorf("%w: instance %s has it", provider.ErrInUse, v.instance())
 	case status == "pending", status == "deleting", status == "failed":
 		return nil, fmt.Errorf("%w: the instance is %s", provider.ErrUnavailable, status)
-	case a != nil && value(a.DeleteVolumeOnInstanceDelete):
+	case v.instance() != "" && v.At[0].Auto:
 		return nil, fmt.Errorf("%w: it would be deleted with the instance: turn off auto-delete of the volume attachment", provider.ErrInvalidArgument)
-	case a != nil:
-		return p.attached(ctx, instanceID, value(a.ID))
-	case zoneOf(v.Zone) != zoneOf(i.Zone):
-		return nil, fmt.Errorf("%w: the disk is in zone %s, and the instance in zone %s", provider.ErrInvalidArgument, zoneOf(v.Zone), zoneOf(i.Zone))
-	case value(v.Status) == statusFailed, value(v.Status) == vpcv1.VolumeStatusUnusableConst:
-		return nil, p.failedVolume(v)
-	case value(v.Status) != statusAvailable, status != "running" && status != "stopped":
-		return nil, nil
+	case v.instance() != "":
+		return p.attached(ctx, instanceID, v.At[0].ID)
+	case v.Zone.Name != zone:
+		return nil, fmt.Errorf("%w: the disk is in zone %s, and the instance in zone %s", provider.ErrInvalidArgument, v.Zone.Name, zone)
+	case v.Status != statusAvailable, status != "running" && status != "stopped":
+		return nil, v.trouble()
 	}
 	_, err = ask(ctx, p.api.CreateInstanceVolumeAttachmentWithContext, vpcv1.CreateInstanceVolumeAttachmentOptions{
 		InstanceID: &instanceID, Volume: &vpcv1.VolumeAttachmentPrototypeVolumeVolumeIdentityVolumeIdentityByID{ID: &diskID}, DeleteVolumeOnInstanceDelete: new(false),
 	})
-	if refused := (*failure.Error)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError && dataDisks(i) >= maxDataDisks {
-		return nil, fmt.Errorf("%w: the instance has %d disks: %v", provider.ErrCapacity, dataDisks(i), err) // whose class is another
-	}
-	if busy(err) {
+	has := len(i.VolumeAttachments) - 1 // without the boot volume's
+	switch {
+	case busy(err):
 		return nil, nil // who has it, the next look tells
+	case has >= maxDataDisks && failure.HasStatus(err, http.StatusBadRequest, http.StatusForbidden):
+		return nil, fmt.Errorf("%w: the instance has %d disks: %v", provider.ErrCapacity, has, err) // whose class is another
 	}
 	return nil, err
 }
@@ -92,44 +89,19 @@ func (p *Provider) attached(ctx context.Context, instanceID, id string) (*provid
 	return &provider.Attachment{Serial: serial[:min(len(serial), serialLength)]}, nil
 }
 
-// attachmentOf returns nil for a volume that no instance has.
-func attachmentOf(v *vpcv1.Volume) *vpcv1.VolumeAttachmentReferenceVolumeContext {
-	at := slices.IndexFunc(v.VolumeAttachments, func(a vpcv1.VolumeAttachmentReferenceVolumeContext) bool { return a.Instance != nil })
-	if at < 0 {
-		return nil
-	}
-	return &v.VolumeAttachments[at]
-}
-
-func dataDisks(i *vpcv1.Instance) (n int) {
-	for _, a := range i.VolumeAttachments {
-		if i.BootVolumeAttachment == nil || value(a.ID) != value(i.BootVolumeAttachment.ID) {
-			n++
-		}
-	}
-	return n
-}
-
 // DetachDisk implements provider.DiskController. It waits while the cloud takes a snapshot of the disk, which could not be
 // attached again otherwise (page "About Block Storage snapshots").
 func (p *Provider) DetachDisk(ctx context.Context, diskID, instanceID string) (err error) {
 	defer explain(&err, "detach disk %s from instance %s", diskID, instanceID)
 	return p.wait.Until(ctx, func() (bool, error) {
-		v, err := p.getVolume(ctx, diskID)
-		if errors.Is(err, provider.ErrNotFound) {
+		v, err := p.look(ctx, kindDisk, diskID)
+		switch {
+		case errors.Is(err, provider.ErrNotFound), err == nil && v.instance() != instanceID:
 			return true, nil
-		}
-		if err != nil {
+		case err != nil || v.Busy:
 			return false, err
 		}
-		a := attachmentOf(v)
-		if a == nil || value(a.Instance.ID) != instanceID {
-			return true, nil
-		}
-		if value(v.Busy) {
-			return false, nil
-		}
-		err = order(ctx, p.api.DeleteInstanceVolumeAttachmentWithContext, vpcv1.DeleteInstanceVolumeAttachmentOptions{InstanceID: &instanceID, ID: a.ID})
+		err = order(ctx, p.api.DeleteInstanceVolumeAttachmentWithContext, vpcv1.DeleteInstanceVolumeAttachmentOptions{InstanceID: &instanceID, ID: &v.At[0].ID})
 		if busy(err) || errors.Is(err, provider.ErrNotFound) {
 			err = nil
 		}
@@ -141,10 +113,7 @@ func (p *Provider) DetachDisk(ctx context.Context, diskID, instanceID string) (e
 func (p *Provider) ResizeDisk(ctx context.Context, diskID string, bytes int64) (grown *provider.Disk, err error) {
 	defer explain(&err, "resize disk %s", diskID)
 	err = p.wait.Until(ctx, func() (bool, error) {
-		v, err := p.settledDisk(ctx, diskID)
-		if err == nil && v == nil {
-			err = p.absentAs(kindDisk, diskID, nil)
-		}
+		v, err := p.settled(ctx, kindDisk, diskID)
 		if err != nil {
 			return false, err
 		}
@@ -153,7 +122,7 @@ func (p *Provider) ResizeDisk(ctx context.Context, diskID string, bytes int64) (
 		}
 		size, err := p.capacity(ctx, grown.Type, bytes, 0)
 		if err == nil {
-			err = asleep(v, "made larger")
+			err = v.asleep("made larger")
 		}
 		if err != nil {
 			return false, err

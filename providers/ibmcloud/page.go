@@ -11,15 +11,20 @@ import (
 // listPage is a page of a list of volumes or instances, with the members that are wanted: the SDK decodes all that there are
 // into maps, and those into its models.
 type listPage struct {
-	Next struct {
-		Href string `json:"href"`
-	} `json:"next"`
+	nextPage
 	Volumes   []listedVolume   `json:"volumes"`
 	Instances []listedInstance `json:"instances"`
 }
 
+// nextPage is what every page has.
+type nextPage struct {
+	Next struct {
+		Href string `json:"href"`
+	} `json:"next"`
+}
+
 // GetNextStart returns nil for the last page.
-func (p *listPage) GetNextStart() (*string, error) {
+func (p *nextPage) GetNextStart() (*string, error) {
 	if p.Next.Href == "" {
 		return nil, nil
 	}
