@@ -36,7 +36,7 @@ type Config struct {
 	Subnets       []string `flag:"primary-subnet-id" env:"IBMCLOUD_VPC_SUBNET_ID" label:"ibm-provider.kubernetes.io/subnet-id,ibm-cloud.kubernetes.io/subnet-id" usage:"subnet of the VMs in each zone, in the same order"`
 	VPC           string   `flag:"vpc-id" env:"IBMCLOUD_VPC_ID" usage:"VPC of the subnets; default that of the first, whose resource group is then the default too"`
 	SSHKey        string   `flag:"key-id" env:"IBMCLOUD_SSH_KEY_ID" usage:"SSH key of the VMs"`
-	DiskKey       string   `flag:"ibmcloud-boot-volume-key-crn" env:"IBMCLOUD_BOOT_VOLUME_KEY_CRN" usage:"CRN of the root key in Key Protect or Hyper Protect Crypto Services that wraps the boot volume's; default IBM's"`
+	DiskKey       string   `flag:"ibmcloud-boot-volume-key-crn" env:"IBMCLOUD_BOOT_VOLUME_KEY_CRN" usage:"CRN of the root key in Key Protect or Hyper Protect Crypto Services that wraps those of boot volumes and disks; default IBM's"`
 	Images        []string `flag:"image-id" env:"IBMCLOUD_PODVM_IMAGE_ID" required:"true" usage:"pod VM images, one for each architecture"`
 
 	Profile    string                 `flag:"profile-name" env:"IBMCLOUD_PODVM_INSTANCE_PROFILE_NAME" usage:"instance profile of a pod that asks for none; default the first name in -profile-list"`
@@ -52,7 +52,7 @@ type Config struct {
 	DedicatedHosts     []string `flag:"dedicated-host-ids" env:"IBMCLOUD_DEDICATED_HOST_IDS" usage:"dedicated host of the VMs in each zone"`
 	DedicatedHostGroup []string `flag:"dedicated-host-group-ids" env:"IBMCLOUD_DEDICATED_HOST_GROUP_IDS" usage:"dedicated host group of the VMs in each zone"`
 
-	Tags   map[string]string `flag:"tags" env:"TAGS" usage:"tags of the VMs' boot volumes"`
+	Tags   map[string]string `flag:"tags" env:"TAGS" usage:"tags of boot volumes, disks and snapshots"`
 	CAFile string            `flag:"ibmcloud-ca-file" env:"IBMCLOUD_CA_FILE" usage:"certificates to trust besides the system's, as PEM"`
 }
 

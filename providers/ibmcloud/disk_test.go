@@ -5,6 +5,7 @@ package ibmcloud
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -45,21 +46,26 @@ func TestFailuresInTheLifeOfADisk(t *testing.T) {
 			"goes on": cloudsim.GoesOn(action, 10*time.Millisecond), "throttled": cloudsim.Refused(action, 429, "rate_limit_exceeded"),
 			"busy": cloudsim.Refused(action, 409, "invalid_state"),
 		} {
-			for _, p := range []func(*Provider) cloudsim.Disks{
-				func(p *Provider) cloudsim.Disks { return p }, func(p *Provider) cloudsim.Disks { return second{p} },
-			} {
-				s := newStand(t)
-				s.World.SetLag(1)
-				opened := s.mustOpen(t)
-				node := create(t, opened, spec(key))
-				s.World.Script(fault)
-				if err := cloudsim.DiskLife(t.Context(), p(opened), 10<<30, node.ID); err != nil && !provider.Retryable(err) {
-					t.Errorf("%s %s: an error that nobody tries again: %v", action, name, err)
-				}
-				if err := errors.Join(cloudsim.DiskLife(t.Context(), p(opened), 10<<30, node.ID), opened.DeleteInstance(t.Context(), node.ID)); err != nil {
-					t.Fatalf("%s %s: %v", action, name, err)
-				}
-				s.wantNothing(t)
+			for _, kind := range []string{firstGeneration, secondGeneration} {
+				t.Run(action+" "+name+" "+kind, func(t *testing.T) {
+					t.Parallel() // they wait for the cloud
+					s := newStand(t)
+					s.World.SetLag(1)
+					p := s.mustOpen(t)
+					node := create(t, p, spec(key))
+					s.World.Script(fault)
+					disks := cloudsim.Disks(p)
+					if kind == secondGeneration {
+						disks = second{p}
+					}
+					if err := cloudsim.DiskLife(t.Context(), disks, 10<<30, node.ID); err != nil && !provider.Retryable(err) {
+						t.Errorf("an error that nobody tries again: %v", err)
+					}
+					if err := errors.Join(cloudsim.DiskLife(t.Context(), disks, 10<<30, node.ID), p.DeleteInstance(t.Context(), node.ID)); err != nil {
+						t.Fatal(err)
+					}
+					s.wantNothing(t)
+				})
 			}
 		}
 	}
@@ -179,6 +185,64 @@ func TestAFailedVolume(t *testing.T) {
 	}
 	if err := p.DeleteDisk(t.Context(), d.ID); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTheKeyOfDisks: with a key of the account no disk has IBM's, and a snapshot that has IBM's is refused in the second
+// generation, not copied with that.
+func TestTheKeyOfDisks(t *testing.T) {
+	s := newStand(t)
+	ctx := t.Context()
+	plain := second{s.mustOpen(t)}
+	open, err := plain.CreateDisk(ctx, "o", provider.DiskSpec{Bytes: 1, Tags: cloudsim.OwnerTags("o")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cfg.DiskKey = "crn:v1:bluemix:public:kms:us-south:a/1:2:key:3"
+	p := second{s.mustOpen(t)}
+	d, err := p.CreateDisk(ctx, "d", provider.DiskSpec{Bytes: 1, Tags: cloudsim.OwnerTags("d")})
+	if err != nil || !s.Encrypted(d.ID) || s.Encrypted(open.ID) {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	copied, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: d.ID, Tags: cloudsim.OwnerTags("c")})
+	if err != nil || !s.Encrypted(copied.ID) {
+		t.Errorf("%+v, %v", copied, err)
+	}
+	snap, err := p.CreateSnapshot(ctx, "s", open.ID, cloudsim.OwnerTags("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.CreateDisk(ctx, "e", provider.DiskSpec{FromSnapshot: snap.ID, Tags: cloudsim.OwnerTags("e")}); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), "encryption") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestACloneOfAnotherDisk, which a call has left that died, is not taken for the copy of this one.
+func TestACloneOfAnotherDisk(t *testing.T) {
+	s := newStand(t)
+	ctx := t.Context()
+	p := second{s.mustOpen(t)}
+	var ids []string
+	for _, name := range []string{"a", "b"} {
+		d, err := p.CreateDisk(ctx, name, provider.DiskSpec{Bytes: 1, Tags: cloudsim.OwnerTags(name)})
+		if err == nil {
+			err = s.WriteDisk(d.ID, []byte(name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, d.ID)
+	}
+	s.World.Script(cloudsim.Refused("CreateVolume", http.StatusForbidden, "over_quota"))
+	if _, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: ids[0], Tags: cloudsim.OwnerTags("c")}); !errors.Is(err, provider.ErrQuota) {
+		t.Fatal(err)
+	}
+	copied, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: ids[1], Tags: cloudsim.OwnerTags("c")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := s.ReadDisk(copied.ID, 1); err != nil || string(data) != "b" {
+		t.Errorf("%q, %v", data, err)
 	}
 }
 

@@ -7,5 +7,6 @@
 // instance, whichever process, zone or profile asks for it. Instances can be
 // tagged only after they were made, and a process may die in between; boot
 // volumes take their user tags in the same request. So owner tags are on the
-// boot volume, and lists begin with the volumes.
+// boot volume, and lists begin with the volumes. Disks are volumes, too, and have
+// a tag more.
 package ibmcloud

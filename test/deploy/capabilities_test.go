@@ -40,7 +40,7 @@ func TestCapabilities(t *testing.T) {
 		{(*byom.Provider)(nil), []provider.Capability{list, get, verify}},
 		{(*docker.Provider)(nil), []provider.Capability{list, get, console, node, balancers, verify}},
 		{(*gcp.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify, limited}},
-		{(*ibmcloud.Provider)(nil), []provider.Capability{list, get, power, types, imports, verify}},
+		{(*ibmcloud.Provider)(nil), []provider.Capability{list, get, power, types, disks, snapshots, imports, verify}},
 		{(*ibmcloudpowervs.Provider)(nil), []provider.Capability{list, get, power, verify}},
 		{(*libvirt.Provider)(nil), []provider.Capability{list, get, console, power, node, disks, snapshots, imports, verify, limited}},
 		{(*openstack.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify}},

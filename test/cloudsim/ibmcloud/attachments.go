@@ -122,6 +122,13 @@ func (s *Sim) SetAuto(id string) {
 	s.volumes[id].at.auto = true
 }
 
+// Encrypted reports whether a volume has a key of the account.
+func (s *Sim) Encrypted(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.volumes[id].encrypted
+}
+
 // ForeignDisk makes a disk of somebody else's and a snapshot of it, which have the tags of ours.
 func (s *Sim) ForeignDisk(tags []string) (disk, snapshotID string, remove func() error) {
 	s.mu.Lock()

@@ -19,6 +19,8 @@ const good = `{"name":"a-1","image":{"id":"r006-image-amd64"},"zone":{"name":"us
  "boot_volume_attachment":{"delete_volume_on_instance_delete":true,"volume":{"profile":{"name":"general-purpose"},"user_tags":["a:b"]}},
  "primary_network_interface":{"subnet":{"id":"0717-subnet-1"}}}`
 
+const disk = `{"name":"d-1","zone":{"name":"us-south-1"},"profile":{"name":"general-purpose"},"capacity":10}`
+
 const common = "?version=2026-04-07&generation=2"
 
 // send sends a request with a good token and returns status and text.
@@ -61,6 +63,14 @@ func TestWhatTheSDKForbids(t *testing.T) {
 		"no image":      {"POST", "/instances" + common, strings.Replace(good, `"image":{"id":"r006-image-amd64"},`, ``, 1), 400, "mage"},
 		"name":          {"POST", "/instances" + common, strings.Replace(good, `"a-1"`, `"A_1"`, 1), 400, "name"},
 		"user tag":      {"POST", "/instances" + common, strings.Replace(strings.Replace(good, `"a-1"`, `"c"`, 1), `"a:b"`, `"a/b"`, 1), 400, "user tag"},
+		"volume":        {"POST", "/volumes" + common, disk, 201, `"pending"`},
+		"disk's field":  {"POST", "/volumes" + common, strings.Replace(disk, `"capacity"`, `"size":1,"capacity"`, 1), 400, "size"},
+		"disk's size":   {"POST", "/volumes" + common, strings.Replace(disk, `10}`, `9}`, 1), 400, "volume_capacity_max"},
+		"disk's kind":   {"POST", "/volumes" + common, strings.Replace(disk, `general-purpose`, `gold`, 1), 400, "profile"},
+		"disk's zone":   {"POST", "/volumes" + common, strings.Replace(disk, `us-south-1`, `us-east-1`, 1), 404, "Zone"},
+		"no source":     {"POST", "/snapshots" + common, `{"name":"s","source_volume":{"id":"r006-none"}}`, 404, "Volume"},
+		"snapshot":      {"POST", "/snapshots" + common, `{"name":"s"}`, 400, "ource"},
+		"attachment":    {"GET", "/instances/0717_absent/volume_attachments/a" + common, "", 404, "Instance"},
 		"path":          {"GET", "/machines" + common, "", 404, "no GET"},
 		"absent":        {"GET", "/instances/0717_absent" + common, "", 404, "not_found"},
 	} {
