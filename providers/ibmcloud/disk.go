@@ -150,7 +150,7 @@ func (p *Provider) capacity(ctx context.Context, profile string, bytes, limit in
 	return disks.GiB(bytes, limit, value(limits.Min), *limits.Max)
 }
 
-// snap returns a snapshot, of which later writes are no part.
+// snap returns a snapshot without what is written later.
 func (p *Provider) snap(ctx context.Context, kind, key, diskID string, given map[string]string) (*volume, error) {
 	m, err := p.newMaking(kind, key, given, nil)
 	if err != nil {

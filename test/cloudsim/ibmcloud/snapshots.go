@@ -26,7 +26,7 @@ type snapshot struct {
 }
 
 func (s *Sim) createSnapshot(c *call) (any, error) {
-	proto, err := read[vpcv1.SnapshotPrototype](c, vpcv1.UnmarshalSnapshotPrototype)
+	proto, err := read[vpcv1.SnapshotPrototypeSnapshotBySourceVolume](c, vpcv1.UnmarshalSnapshotPrototypeSnapshotBySourceVolume)
 	if err != nil {
 		return nil, err
 	}
