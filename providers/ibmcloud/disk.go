@@ -104,7 +104,7 @@ func (p *Provider) makeDisk(ctx context.Context, m *making, spec provider.DiskSp
 	_, err = ask(ctx, p.api.CreateVolumeWithContext, vpcv1.CreateVolumeOptions{VolumePrototype: proto})
 	if errors.Is(err, provider.ErrNotFound) && spec.FromDisk != "" {
 		if _, gone := p.look(ctx, kindClone, spec.FromSnapshot); errors.Is(gone, provider.ErrNotFound) {
-			return nil // another call with the key has made the disk
+			return errCopied
 		}
 	}
 	if errors.Is(err, provider.ErrInvalidArgument) || errors.Is(err, provider.ErrNotFound) {
@@ -177,12 +177,17 @@ func (p *Provider) snap(ctx context.Context, kind, key, diskID string, given map
 	})
 }
 
+// errCopied says that another call with the key has made the disk, and has removed what it was copied by.
+var errCopied = errors.New("another call has made the copy")
+
 // clone returns a snapshot by which a disk is copied.
 func (p *Provider) clone(ctx context.Context, key, diskID string, given map[string]string) (string, error) {
 	for {
 		v, err := p.snap(ctx, kindClone, key, diskID, given)
 		if err == nil && v.Source.ID == diskID {
-			v, err = p.settled(ctx, kindClone, v.ID)
+			if v, err = p.settled(ctx, kindClone, v.ID); errors.Is(err, provider.ErrNotFound) {
+				err = errCopied
+			}
 		} else if err == nil { // the key had another source, and its disk is gone or was never made
 			if err = p.remove(ctx, kindClone, v.ID); err == nil {
 				continue

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -244,6 +245,38 @@ func TestACloneOfAnotherDisk(t *testing.T) {
 	if data, err := s.ReadDisk(copied.ID, 1); err != nil || string(data) != "b" {
 		t.Errorf("%q, %v", data, err)
 	}
+}
+
+// TestCopiesAtOnce: calls with one key, at one time, make one copy, though the first to end removes what the others copy by.
+func TestCopiesAtOnce(t *testing.T) {
+	s := newStand(t)
+	ctx := t.Context()
+	d, err := second{s.mustOpen(t)}.CreateDisk(ctx, "d", provider.DiskSpec{Bytes: 1, Tags: cloudsim.OwnerTags("d")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls sync.WaitGroup
+	ids := make([]string, 8)
+	for i := range ids {
+		p := second{s.mustOpen(t)}
+		calls.Go(func() {
+			copied, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: d.ID, Tags: cloudsim.OwnerTags("c")})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ids[i] = copied.ID
+		})
+	}
+	calls.Wait()
+	if t.Failed() || len(slices.Compact(ids)) != 1 {
+		t.Fatal(ids)
+	}
+	p := s.mustOpen(t)
+	if err := errors.Join(p.DeleteDisk(ctx, ids[0]), p.DeleteDisk(ctx, d.ID)); err != nil {
+		t.Error(err)
+	}
+	s.wantNothing(t)
 }
 
 // TestDisksAreNoInstances: a disk has the key of no instance, whatever its tags, and no instance takes it along.

@@ -216,7 +216,7 @@ func (p *Provider) findOrMakeVolume(ctx context.Context, m *making, make func() 
 	err = p.wait.Until(ctx, func() (bool, error) {
 		v, err = p.volumeNamed(ctx, m.kind, m.name)
 		if v == nil && err == nil {
-			if err = make(); isTaken(err) || busy(err) {
+			if err = make(); isTaken(err) || busy(err) || errors.Is(err, errCopied) {
 				err = nil
 			}
 		}
