@@ -154,6 +154,9 @@ func (p *Provider) clone(ctx context.Context, key string, source *volume, given 
 	if failure.HasCode(err, codeNeverAttached, codeNeverUsed) {
 		return source.snapshot, nil
 	}
+	if err == nil && v.disk != source.id {
+		return "", fmt.Errorf("%w: snapshot %s of the same key is of disk %s, and not of %s", provider.ErrAlreadyExists, v.id, v.disk, source.id)
+	}
 	for t := p.pace.ticker(); err == nil && !v.ready; {
 		if err = t.Wait(ctx); err == nil {
 			v, err = p.oldestVolume(ctx, m)

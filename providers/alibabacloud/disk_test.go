@@ -107,3 +107,23 @@ func TestVolumesPolicy(t *testing.T) {
 	}
 	cloudsim.CheckDoc(t, page, "volumes-policy", "```json\n"+want+"```\n")
 }
+
+// TestDiskOfANode: a Node's own instance, which this provider did not make, gets disks of ordinary pods.
+func TestDiskOfANode(t *testing.T) {
+	c := newCloud(t, sim.Options{})
+	p := newProvider(t, settings(c))
+	node := c.AddForeign(nil)
+	d, err := p.CreateDisk(t.Context(), "d", diskSpec("d"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AttachDisk(t.Context(), d.ID, node); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.GetDisk(t.Context(), d.ID); err != nil || got.InstanceID != node {
+		t.Errorf("%+v, %v; want it at %s", got, err, node)
+	}
+	if err := errors.Join(p.DetachDisk(t.Context(), d.ID, node), p.DeleteDisk(t.Context(), d.ID)); err != nil {
+		t.Error(err)
+	}
+}

@@ -31,7 +31,7 @@ func (p *Provider) AttachDisk(ctx context.Context, diskID, instanceID string) (m
 
 // attachStep returns the attachment if the instance has the disk, and nil after it has brought that nearer.
 func (p *Provider) attachStep(ctx context.Context, diskID, instanceID string) (*provider.Attachment, error) {
-	m, err := p.owned(ctx, instanceID)
+	m, err := p.existing(ctx, instanceID) // also a Node's own, for ordinary pods
 	if err != nil {
 		return nil, err
 	}

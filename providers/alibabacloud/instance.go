@@ -210,12 +210,21 @@ func (p *Provider) byTags(ctx context.Context, match map[string]string) ([]*mach
 
 // owned returns an instance that exists and is ours.
 func (p *Provider) owned(ctx context.Context, id string) (*machine, error) {
+	m, err := p.existing(ctx, id)
+	if err == nil && !m.ours() {
+		err = fmt.Errorf("%w: no instance %s of ours in %s", provider.ErrNotFound, id, p.cfg.Region)
+	}
+	return m, err
+}
+
+// existing returns an instance that exists, whoever made it.
+func (p *Provider) existing(ctx context.Context, id string) (*machine, error) {
 	if !isID(id) {
 		return nil, fmt.Errorf("%w: no instance %q: ids are like i-2ze1w9aj2aonwckv64cw", provider.ErrNotFound, id)
 	}
 	m, err := p.byID(ctx, id)
-	if err == nil && (m == nil || !m.ours()) {
-		err = fmt.Errorf("%w: no instance %s of ours in %s", provider.ErrNotFound, id, p.cfg.Region)
+	if err == nil && m == nil {
+		err = fmt.Errorf("%w: no instance %s in %s", provider.ErrNotFound, id, p.cfg.Region)
 	}
 	return m, err
 }
