@@ -47,6 +47,7 @@ const (
 const (
 	volumeAvailable = "available"
 	volumeInUse     = "in-use"
+	volumeError     = "error"
 )
 
 // maxGiB is the largest size that Cinder takes (cinder/db/constants.py, MAX_INT).
@@ -150,7 +151,10 @@ func (p *Provider) findOrMakeVolume(ctx context.Context, kind, key string, spec 
 		return nil, err
 	}
 	if v.Status != volumeAvailable && v.Status != volumeInUse {
-		err := p.removeVolume(ctx, c, v)
+		// One that could not be made never had content. Others may have: what could not grow is error_extending.
+		if v.Status == volumeError {
+			err = p.removeVolume(ctx, c, v)
+		}
 		return nil, errors.Join(fmt.Errorf("%w: volume %s has ended in status %s: `openstack volume message list` may say why", provider.ErrUnavailable, v.ID, v.Status), err)
 	}
 	if !spec.Fits(disk(v)) {

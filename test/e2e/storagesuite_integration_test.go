@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/xml"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/outrigger/outrigger/internal/cli/demoimage"
 	"github.com/outrigger/outrigger/test/cluster"
@@ -95,7 +98,7 @@ func TestExternalStorageSuite(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, kubeTest(t, dir), "-kubeconfig="+s.Kubeconfig, "-kubectl-path="+filepath.Join(cluster.Programs(t), "kubectl"), "-provider=skeleton",
-		"-storage.testdriver="+write("driver.yaml", storageDriver), "-test.timeout=0", "-ginkgo.timeout=5h", "-ginkgo.no-color", "-ginkgo.junit-report="+report,
+		"-storage.testdriver="+write("driver.yaml", storageDriver), "-test.timeout=0", "-ginkgo.timeout=5h", "-ginkgo.v", "-ginkgo.no-color", "-ginkgo.junit-report="+report,
 		"-ginkgo.focus="+os.Getenv("STORAGE_FOCUS"), "-ginkgo.skip="+strings.Join(slices.Sorted(maps.Keys(notRun)), "|"))
 	cmd.Env = append(os.Environ(), "KUBE_TEST_REPO_LIST="+write("registries.yaml", "promoterE2eRegistry: "+s.storageImages(t)+"\n"))
 	out, err := os.Create(filepath.Join(dir, "log"))
@@ -149,8 +152,17 @@ func (s *suite) storageImages(t *testing.T) string {
 		t.Fatal(err)
 	}
 	folder := s.images.busybox[:strings.LastIndex(s.images.busybox, "/")]
+	var layer bytes.Buffer // the suite wants to see groups as numbers
+	group := "root:x:0:\n"
+	if err := writeTar(&layer, "etc/group", strings.NewReader(group), int64(len(group))); err != nil {
+		t.Fatal(err)
+	}
+	busybox, err := mutate.AppendLayers(cluster.Busybox(t), static.NewLayer(layer.Bytes(), types.OCIUncompressedLayer))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"busybox:1.37.0-1", "nginx:1.15-4"} { // of nginx only the shell is used
-		push(t, folder+"/"+name, cluster.Busybox(t))
+		push(t, folder+"/"+name, busybox)
 	}
 	push(t, folder+"/agnhost:2.63.0", agnhost)
 	return folder
