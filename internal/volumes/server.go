@@ -67,6 +67,10 @@ func (d *Driver) Intercept(ctx context.Context, request any, info *grpc.UnarySer
 	defer cancel()
 	began := d.options.Now()
 	response, err := d.alone(ctx, request, handle)
+	report := d.options.Log.Error
+	if errors.Is(err, errInVM) {
+		report = d.options.Log.Debug
+	}
 	err = wire(err)
 	done := Request{Method: path.Base(info.FullMethod), Code: status.Code(err), Took: d.options.Now().Sub(began)}
 	d.options.Observe(done)
@@ -75,7 +79,7 @@ func (d *Driver) Intercept(ctx context.Context, request any, info *grpc.UnarySer
 		attributes = append(attributes, "volume", v.GetVolumeId())
 	}
 	if err != nil {
-		d.options.Log.Error("a request failed", append(attributes, "code", done.Code.String(), "error", status.Convert(err).Message())...)
+		report("a request failed", append(attributes, "code", done.Code.String(), "error", status.Convert(err).Message())...)
 		return nil, err
 	}
 	d.options.Log.Debug("a request is done", attributes...)

@@ -54,7 +54,7 @@ func (n *node) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRe
 		return nil, err
 	}
 	if record != nil {
-		return nil, fmt.Errorf("%w: the volume is mounted in the pod's VM: the node does not know how full it is", errPrecondition)
+		return nil, errInVM
 	}
 	if isDevice(r.GetVolumePath()) {
 		return deviceStats(r.GetVolumePath())
