@@ -94,10 +94,14 @@ func (s *sidecars) create(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 			parameters[key] = value
 		}
 	}
+	source, err := s.source(ctx, pvc)
+	if err != nil {
+		return err
+	}
 	size := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
 	made, err := s.driver.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size.Value()}, Parameters: parameters,
-		VolumeCapabilities: []*csi.VolumeCapability{capability(fs)},
+		VolumeCapabilities: []*csi.VolumeCapability{capability(fs)}, VolumeContentSource: source,
 	})
 	if err != nil {
 		return err
@@ -112,6 +116,26 @@ func (s *sidecars) create(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: csiDriver, VolumeHandle: made.Volume.VolumeId, FSType: fs, VolumeAttributes: made.Volume.VolumeContext}
 	_, err = s.api.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
 	return err
+}
+
+// source returns the volume of the claim of which a claim is to be a copy; nil if it is of none.
+func (s *sidecars) source(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*csi.VolumeContentSource, error) {
+	of := pvc.Spec.DataSource
+	if of == nil {
+		return nil, nil
+	}
+	if of.Kind != "PersistentVolumeClaim" {
+		return nil, fmt.Errorf("claim %s: a copy of a %s: the cluster of the tests has copies of claims", pvc.Name, of.Kind)
+	}
+	from, err := s.api.CoreV1().PersistentVolumeClaims(pvc.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pv, err := s.api.CoreV1().PersistentVolumes().Get(ctx, from.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: pv.Spec.CSI.VolumeHandle}}}, nil
 }
 
 func capability(fs string) *csi.VolumeCapability {

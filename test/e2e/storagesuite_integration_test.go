@@ -161,7 +161,7 @@ func (s *suite) storageImages(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"busybox:1.37.0-1", "nginx:1.15-4"} { // of nginx only the shell is used
+	for _, name := range []string{"busybox:1.37.0-1", "glibc-dns-testing:2.0.0", "nginx:1.15-4"} { // of which only the shell is used
 		push(t, folder+"/"+name, busybox)
 	}
 	push(t, folder+"/agnhost:2.63.0", agnhost)
