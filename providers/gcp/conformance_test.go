@@ -4,6 +4,7 @@ package gcp
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"testing"
@@ -25,6 +26,15 @@ func TestConformance(t *testing.T) {
 			Provider: s.mustOpen(t), Limits: cloudsim.Limits,
 			Reopen: func() provider.Provider { return s.mustOpen(t) },
 			Leaks:  s.leaks,
+			Disk:   provider.DiskSpec{Bytes: 10 << 30}, OtherZone: sim.Zones[1], DisksPerInstance: sim.MaxDisks - 1,
+			WriteDisk: s.WriteDisk, ReadDisk: s.ReadDisk,
+			Foreign: func(tags map[string]string) (conformance.Foreign, error) {
+				tags = maps.Clone(tags)
+				tags[provider.TagKey] = "somebodys"
+				text, err := describe(tags)
+				disk, snapshot, remove := s.ForeignDisk(text, labelsOf(tags))
+				return conformance.Foreign{DiskID: disk, SnapshotID: snapshot, Remove: remove}, err
+			},
 			NoAccess: map[string]func() provider.Provider{
 				"a key that was deleted":      s.with(t, func(c *Config) { c.Credentials = config.Secret(s.Stranger()) }),
 				"a project that there is not": s.with(t, func(c *Config) { c.Project = "project-that-is-gone" }),

@@ -91,6 +91,7 @@ var codes = map[string]error{
 	"RATE_LIMIT_EXCEEDED":                       provider.ErrUnavailable,
 	"RESOURCE_OPERATION_RATE_EXCEEDED":          provider.ErrUnavailable,
 	"RESOURCE_NOT_READY":                        provider.ErrUnavailable,
+	"RESOURCE_IN_USE_BY_ANOTHER_RESOURCE":       provider.ErrUnavailable,
 	"INTERNAL_ERROR":                            provider.ErrUnavailable,
 	"SERVICE_UNAVAILABLE":                       provider.ErrUnavailable,
 	"TIMEOUT":                                   provider.ErrUnavailable,

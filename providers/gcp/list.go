@@ -42,7 +42,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 // scope is what a list of all zones has of one of them.
 type scope struct {
 	Instances []instance `json:"instances"`
-	Disks     []disk     `json:"disks"`
+	Disks     []volume   `json:"disks"`
 }
 
 // instances returns those of ours with all the tags.
@@ -54,7 +54,7 @@ func (p *Provider) instances(ctx context.Context, match map[string]string) ([]in
 
 // eachInstance calls f with those of ours with all the tags.
 func (p *Provider) eachInstance(ctx context.Context, match map[string]string, f func(*instance, map[string]string)) error {
-	return p.everywhere(ctx, "instances", "instances("+instanceFields+")", match, func(s scope) {
+	return p.everywhere(ctx, "instances", "instances("+instanceFields+")", filter(match), func(s scope) {
 		for i := range s.Instances {
 			found := &s.Instances[i]
 			if !names.IsHashed(found.Name) {
@@ -70,7 +70,7 @@ func (p *Provider) eachInstance(ctx context.Context, match map[string]string, f 
 // orphans returns root disks that no instance uses.
 func (p *Provider) orphans(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	var list []provider.Instance
-	err := p.everywhere(ctx, "disks", "disks(name,zone,description,creationTimestamp,users)", match, func(s scope) {
+	err := p.everywhere(ctx, "disks", "disks(name,zone,description,creationTimestamp,users)", filter(match), func(s scope) {
 		for _, d := range s.Disks {
 			if len(d.Users) > 0 || !names.IsHashed(d.Name) {
 				continue
@@ -90,9 +90,9 @@ func (p *Provider) orphans(ctx context.Context, match map[string]string) ([]prov
 }
 
 // everywhere reads all pages of a list of all zones.
-func (p *Provider) everywhere(ctx context.Context, collection, fields string, match map[string]string, each func(scope)) error {
+func (p *Provider) everywhere(ctx context.Context, collection, fields, matching string, each func(scope)) error {
 	query := url.Values{
-		"filter": {filter(match)}, "maxResults": {pageSize}, "returnPartialSuccess": {"true"},
+		"filter": {matching}, "maxResults": {pageSize}, "returnPartialSuccess": {"true"},
 		"fields": {"nextPageToken,unreachables,items/*/" + fields},
 	}
 	for {

@@ -35,6 +35,9 @@ type (
 		Boot       bool            `json:"boot"`
 		AutoDelete bool            `json:"autoDelete"`
 		Type       string          `json:"type"`
+		Source     string          `json:"source,omitempty"`
+		Device     string          `json:"deviceName,omitempty"`
+		Mode       string          `json:"mode,omitempty"`
 		Params     *diskParameters `json:"initializeParams,omitempty"`
 		Key        *diskKey        `json:"diskEncryptionKey,omitempty"`
 	}
@@ -99,13 +102,6 @@ type (
 				Message string `json:"message"`
 			} `json:"errors"`
 		} `json:"error"`
-	}
-	disk struct {
-		Name              string   `json:"name"`
-		Zone              string   `json:"zone"`
-		Description       string   `json:"description"`
-		CreationTimestamp string   `json:"creationTimestamp"`
-		Users             []string `json:"users"`
 	}
 	machineType struct {
 		Name         string          `json:"name"`

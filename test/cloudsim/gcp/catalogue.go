@@ -276,7 +276,7 @@ func (s *Sim) region() map[string]any {
 	}
 }
 
-var diskTypes = []string{"pd-standard", "pd-balanced", "pd-ssd"}
+var diskTypes = []string{"pd-standard", "pd-balanced", "pd-ssd", hyperdisk}
 
 func (s *Sim) getDiskType(c *call) (any, error) {
 	if !slices.Contains(diskTypes, c.path["diskType"]) {
@@ -284,7 +284,7 @@ func (s *Sim) getDiskType(c *call) (any, error) {
 	}
 	zone, name := c.path["zone"], c.path["diskType"]
 	return map[string]any{
-		"kind": "compute#diskType", "id": idOf(name), "name": name, "zone": s.link("zones/%s", zone), "validDiskSize": "10GB-65536GB",
+		"kind": "compute#diskType", "id": idOf(name), "name": name, "zone": s.link("zones/%s", zone), "validDiskSize": fmt.Sprintf("%dGB-%dGB", minGB(name), maxDiskGB),
 		"defaultDiskSizeGb": "100", "selfLink": s.link("zones/%s/diskTypes/%s", zone, name), "creationTimestamp": fixedStamp,
 	}, nil
 }

@@ -27,6 +27,15 @@ func init() {
 		"compute.instances.getSerialPortOutput": (*Sim).serialPort,
 		"compute.disks.aggregatedList":          (*Sim).listDisks,
 		"compute.disks.delete":                  (*Sim).deleteDisk,
+		"compute.disks.insert":                  (*Sim).insertDisk,
+		"compute.disks.get":                     (*Sim).getDisk,
+		"compute.disks.resize":                  (*Sim).resizeDisk,
+		"compute.disks.createSnapshot":          (*Sim).createSnapshot,
+		"compute.instances.attachDisk":          (*Sim).attachDisk,
+		"compute.instances.detachDisk":          (*Sim).detachDisk,
+		"compute.snapshots.get":                 (*Sim).getSnapshot,
+		"compute.snapshots.list":                (*Sim).listSnapshots,
+		"compute.snapshots.delete":              (*Sim).deleteSnapshot,
 		"compute.zoneOperations.get":            (*Sim).getOperation,
 		"compute.zoneOperations.wait":           (*Sim).getOperation,
 		"compute.zoneOperations.list":           (*Sim).listOperations,
@@ -164,6 +173,7 @@ func (s *Sim) forget(at string, vm map[string]any) {
 		return
 	}
 	delete(s.instances, at)
+	s.release(last(text(vm, "zone")), vm)
 	s.World.Remove(cloudsim.KindInstance, text(vm, "id"))
 	if disk := s.disks[at]; disk != nil {
 		if auto, _ := objects(vm, "disks")[0]["autoDelete"].(bool); !auto {

@@ -144,21 +144,17 @@ func (s *Sim) deleteDisk(c *call) (any, error) {
 	if again, err := s.repeated(c); again != nil || err != nil {
 		return resourceOf(again), err
 	}
-	at := c.path["zone"] + "/" + c.path["disk"]
-	disk := s.disks[at]
-	if disk == nil {
-		return nil, notFound("projects/" + Project + "/zones/" + c.path["zone"] + "/disks/" + c.path["disk"])
+	at, disk, err := s.diskOf(c)
+	if err != nil {
+		return nil, err
 	}
-	if users, _ := disk["users"].([]any); len(users) > 0 {
-		return nil, refuse(http.StatusBadRequest, "resourceInUseByAnotherResource", "The disk resource '%s' is already being used by '%s'", at, users[0])
+	if user := user(disk); user != "" {
+		return nil, refuse(http.StatusBadRequest, "resourceInUseByAnotherResource", "The disk resource '%s' is already being used by '%s'", at, user)
 	}
 	op := s.begin(c, "delete", c.path["zone"], text(disk, "selfLink"), disk["id"])
 	s.World.Deleting(cloudsim.KindDisk, text(disk, "id"))
 	s.later(func() {
-		if s.disks[at] != nil && s.disks[at]["id"] == disk["id"] {
-			delete(s.disks, at)
-		}
-		s.World.Remove(cloudsim.KindDisk, text(disk, "id"))
+		s.dropDisk(at, disk)
 		s.finish(op)
 	})
 	return op.resource, nil

@@ -23,6 +23,12 @@ var needed = map[string][]string{
 	"compute.instances.getSerialPortOutput": {"compute.instances.getSerialPortOutput"},
 	"compute.disks.aggregatedList":          {"compute.disks.list"},
 	"compute.disks.delete":                  {"compute.disks.delete"},
+	"compute.disks.get":                     {"compute.disks.get"},
+	"compute.disks.resize":                  {"compute.disks.resize"},
+	"compute.instances.detachDisk":          {"compute.instances.detachDisk"},
+	"compute.snapshots.get":                 {"compute.snapshots.get"},
+	"compute.snapshots.list":                {"compute.snapshots.list"},
+	"compute.snapshots.delete":              {"compute.snapshots.delete"},
 	"compute.machineTypes.list":             {"compute.machineTypes.list"},
 	"compute.zoneOperations.get":            {"compute.zoneOperations.get"},
 	"compute.zoneOperations.wait":           {"compute.zoneOperations.get"},
@@ -44,7 +50,19 @@ var needed = map[string][]string{
 }
 
 func permissionsOf(c *call) []string {
-	if c.method.ID != "compute.instances.insert" {
+	labelled := len(object(c.body, "labels")) > 0
+	switch c.method.ID {
+	case "compute.instances.insert":
+	case "compute.disks.insert":
+		return only(map[string]bool{
+			"compute.disks.create": true, "compute.disks.setLabels": labelled, "compute.snapshots.useReadOnly": text(c.body, "sourceSnapshot") != "",
+			"compute.disks.useReadOnly": text(c.body, "sourceDisk") != "",
+		})
+	case "compute.disks.createSnapshot":
+		return only(map[string]bool{"compute.disks.createSnapshot": true, "compute.snapshots.create": true, "compute.snapshots.setLabels": labelled})
+	case "compute.instances.attachDisk":
+		return []string{"compute.instances.attachDisk", "compute.disks.use"} // for writing
+	default:
 		return needed[c.method.ID]
 	}
 	list := []string{"compute.instances.create", "compute.disks.create", "compute.images.useReadOnly"}
@@ -66,6 +84,16 @@ func permissionsOf(c *call) []string {
 	add(len(object(c.body, "tags")) > 0, "compute.instances.setTags")
 	add(len(object(object(c.body, "params"), "resourceManagerTags")) > 0, "compute.instances.createTagBinding")
 	return list
+}
+
+// only returns the permissions that are needed.
+func only(list map[string]bool) (names []string) {
+	for name, wanted := range list {
+		if wanted {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // allowed notes the permissions that a call needs and refuses it without them.

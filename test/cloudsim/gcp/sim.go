@@ -62,6 +62,8 @@ type Sim struct {
 	unreachable map[string]bool
 	instances   map[string]map[string]any // by zone/name
 	disks       map[string]map[string]any
+	snapshots   map[string]map[string]any // by name
+	contents    map[string][]byte         // of disks and snapshots, by their numbers
 	imported    map[string]map[string]any // images, by name
 	operations  map[string]*operation     // by zone/name
 	requests    map[string]*operation     // by zone and request id
@@ -76,7 +78,7 @@ func New(t testing.TB, world *cloudsim.World) *Sim {
 	s := &Sim{
 		World: world, Step: 2 * time.Millisecond, MaxPage: 500, TokenLife: time.Hour, definition: load(t),
 		tokens: map[string]bearer{}, lacking: map[string]bool{}, used: map[string]bool{}, unreachable: map[string]bool{},
-		instances: map[string]map[string]any{}, disks: map[string]map[string]any{}, imported: map[string]map[string]any{}, operations: map[string]*operation{},
+		instances: map[string]map[string]any{}, disks: map[string]map[string]any{}, snapshots: map[string]map[string]any{}, contents: map[string][]byte{}, imported: map[string]map[string]any{}, operations: map[string]*operation{},
 		requests: map[string]*operation{}, inserts: map[string]*operation{}, quotas: map[string]float64{}, serial: 1_000_000,
 	}
 	s.TagsOf = labels
