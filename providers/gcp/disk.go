@@ -84,9 +84,8 @@ func (p *Provider) diskBody(ctx context.Context, name, key string, spec provider
 	if err != nil {
 		return at, nil, err
 	}
+	spec.Bytes = cmp.Or(spec.Bytes, source.bytes())
 	switch least := source.bytes(); {
-	case spec.Bytes == 0:
-		spec.Bytes = least
 	case spec.Bytes < least:
 		return at, nil, fmt.Errorf("%w: %d bytes for a copy of %s, which has %d", provider.ErrInvalidArgument, spec.Bytes, source.Name, least)
 	case spec.FromDisk != "" && spec.Zone != base(source.Zone):

@@ -22,10 +22,9 @@ import (
 
 func TestCSISanity(t *testing.T) {
 	s := newStand(t)
-	s.cfg.DiskType = "hyperdisk-balanced"
 	p := s.mustOpen(t)
 	node := create(t, p, spec("node"))
-	csisanity.Run(t, csisanity.Options{Provider: checked.Checked(p), NodeID: node.ID, Zone: node.Zone})
+	csisanity.Run(t, csisanity.Options{Provider: checked.Checked(p), NodeID: node.ID, Zone: node.Zone, Bytes: 10 << 30})
 }
 
 func diskSpec(key string) provider.DiskSpec {

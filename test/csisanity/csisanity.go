@@ -6,6 +6,7 @@
 package csisanity
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"fmt"
@@ -31,6 +32,8 @@ type Options struct {
 	Provider provider.Provider
 	NodeID   string
 	Zone     string
+	// Bytes is the size of volumes, the least that the cloud has; 1 GiB by default.
+	Bytes int64
 	// Skips are, besides those for all providers, parts of the names of tests that csi-sanity
 	// skips, each with the reason.
 	Skips map[string]string
@@ -64,8 +67,9 @@ func Run(t *testing.T, o Options) {
 	report := filepath.Join(dir, "report.xml")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
+	size := cmp.Or(o.Bytes, 1<<30)
 	cmd := exec.CommandContext(ctx, program, "-csi.endpoint", endpoint, "-csi.mountdir", filepath.Join(dir, "mount"), "-csi.stagingdir", filepath.Join(dir, "stage"),
-		"-csi.testvolumesize", "1073741824", "-csi.testvolumeexpandsize", "2147483648", "-ginkgo.junit-report", report, "-ginkgo.no-color")
+		"-csi.testvolumesize", fmt.Sprint(size), "-csi.testvolumeexpandsize", fmt.Sprint(2*size), "-ginkgo.junit-report", report, "-ginkgo.no-color")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("csi-sanity: %v\n%s", err, out)
