@@ -131,7 +131,7 @@ type Attachment struct {
 	// Serial is the serial number that the guest reads of the disk: /sys/block/NAME/serial of
 	// virtio and NVMe, page 0x80 of the vital product data of SCSI. It is unique among the
 	// disks of the instance, and has 1 to 20 characters: virtio cuts it there. Of a cloud whose
-	// disks have none it is SerialLUN and a logical unit number.
+	// disks have none it is SerialLUN and a logical unit number, and of a persistent disk of Google's its device name.
 	Serial string
 }
 

@@ -24,8 +24,9 @@ func Find(sys, dev, serial string) (devices []string) {
 	}
 	disks, _ := os.ReadDir(filepath.Join(sys, "block"))
 	for _, disk := range disks {
-		if read(filepath.Join(sys, "block", disk.Name())) == serial {
-			devices = append(devices, filepath.Join(dev, disk.Name()))
+		device := filepath.Join(dev, disk.Name())
+		if read(filepath.Join(sys, "block", disk.Name()), device) == serial {
+			devices = append(devices, device)
 		}
 	}
 	return devices
@@ -33,8 +34,11 @@ func Find(sys, dev, serial string) (devices []string) {
 
 // serialOf returns the serial number of a disk by its folder in sysfs: virtio has it there, NVMe
 // beside its controller, and SCSI in page 0x80 of its vital product data, after a header of four
-// bytes (SPC-6).
-func serialOf(folder string) string {
+// bytes (SPC-6). Google's persistent disks have their device names in its place.
+func serialOf(folder, device string) string {
+	if name, is := googleName(folder, device); is {
+		return name
+	}
 	for _, name := range []string{"serial", "device/serial"} {
 		if data, err := os.ReadFile(filepath.Join(folder, name)); err == nil {
 			return strings.TrimSpace(string(data))
@@ -59,7 +63,7 @@ const (
 )
 
 // lunOf returns the logical unit number of a data disk of an Azure VM by its folder in sysfs; empty for other disks.
-func lunOf(folder string) string {
+func lunOf(folder, _ string) string {
 	if textOf(filepath.Join(folder, "device/model")) == azureNVMe {
 		if n, err := strconv.Atoi(textOf(filepath.Join(folder, "nsid"))); err == nil && n >= azureNVMeShift {
 			return strconv.Itoa(n - azureNVMeShift)
