@@ -2,7 +2,7 @@
 
 // Package gcp makes pod VMs in Google Compute Engine.
 //
-// It speaks the REST API itself: the fifteen calls it needs are smaller than
+// It speaks the REST API itself: the calls it needs are smaller than
 // Google's client libraries by an order of magnitude.
 //
 // One instances.insert makes the whole instance, disk and interfaces and
@@ -12,4 +12,6 @@
 // whichever process it comes. Owner tags are labels, by which the cloud
 // filters, and word for word the description, since labels may not hold every
 // character.
+//
+// Disks of volumes are made in the same way, and a guest finds one by its device name.
 package gcp

@@ -39,7 +39,7 @@ func TestCapabilities(t *testing.T) {
 		{(*azure.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*byom.Provider)(nil), []provider.Capability{list, get, verify}},
 		{(*docker.Provider)(nil), []provider.Capability{list, get, console, node, balancers, verify}},
-		{(*gcp.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify, limited}},
+		{(*gcp.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*ibmcloud.Provider)(nil), []provider.Capability{list, get, power, types, disks, snapshots, imports, verify}},
 		{(*ibmcloudpowervs.Provider)(nil), []provider.Capability{list, get, power, verify}},
 		{(*libvirt.Provider)(nil), []provider.Capability{list, get, console, power, node, disks, snapshots, imports, verify, limited}},
