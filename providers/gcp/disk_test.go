@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -172,6 +173,33 @@ func TestDiskTypesAndZones(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestResizeAtOnce: the cloud refuses the later of two calls, since the disk is as large by then.
+func TestResizeAtOnce(t *testing.T) {
+	s := newStand(t)
+	p := s.mustOpen(t)
+	d := mustDisk(t, p, "d")
+	hold := cloudsim.NewHold()
+	s.World.Script(cloudsim.Held("compute.disks.resize", hold))
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.ResizeDisk(t.Context(), d.ID, 20<<30)
+		done <- err
+	}()
+	for s.World.Calls()["compute.disks.resize"] == 0 {
+		runtime.Gosched()
+	}
+	if _, err := s.mustOpen(t).ResizeDisk(t.Context(), d.ID, 20<<30); err != nil {
+		t.Error(err)
+	}
+	hold.Release()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := p.ResizeDisk(t.Context(), d.ID, 65536<<30+1); !errors.Is(err, provider.ErrInvalidArgument) {
+		t.Errorf("a size there is not: %v", err)
 	}
 }
 

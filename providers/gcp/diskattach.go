@@ -155,9 +155,13 @@ func (p *Provider) ResizeDisk(ctx context.Context, diskID string, bytes int64) (
 		return nil, err
 	}
 	var v *volume
+	var refused error
 	err = p.wait.Until(ctx, func() (bool, error) {
 		if v, err = p.getDisk(ctx, diskID); err != nil || v.bytes() >= bytes {
 			return true, err
+		}
+		if refused != nil {
+			return false, refused
 		}
 		var op operation
 		err := p.api.send(ctx, http.MethodPost, diskPath(v.location())+"/resize", requestID(), map[string]string{"sizeGb": strconv.FormatInt(size, 10)}, &op)
@@ -166,6 +170,9 @@ func (p *Provider) ResizeDisk(ctx context.Context, diskID string, bytes int64) (
 		}
 		if err == nil {
 			err = p.finish(ctx, base(v.Zone), &op)
+		}
+		if errors.Is(err, provider.ErrInvalidArgument) {
+			refused, err = err, nil // unless another call has just made it larger
 		}
 		return false, err
 	})
