@@ -54,10 +54,14 @@ func TestConformance(t *testing.T) {
 
 func subjectOf(t *testing.T, name string, change func(*Config)) conformance.Subject {
 	options := lively
-	options.Page = 5
+	options.Page, options.Attachments = 5, 5
 	options.ListLag = name == "direct" || name == "template"
 	s := newStand(t, options)
 	s.World.SetLag(2)
+	noDisks := ""
+	if name != "direct" && name != "zones" {
+		noDisks = "they are no matter of how an instance is made"
+	}
 	return conformance.Subject{
 		Provider: mustStart(t, s, change),
 		Reopen:   func() provider.Provider { return mustStart(t, s, change) },
@@ -73,6 +77,12 @@ func subjectOf(t *testing.T, name string, change func(*Config)) conformance.Subj
 		Spec:         provider.InstanceTypeSpec{MultiNic: name == "zones"},
 		ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(id) },
 		Limits:       cloudsim.Limits,
+		NoDisks:      noDisks, Disk: provider.DiskSpec{Bytes: 1 << 30, Zone: sim.Region + "a"}, OtherZone: sim.Region + "b", DisksPerInstance: options.Attachments,
+		WriteDisk: s.WriteDisk, ReadDisk: s.ReadDisk,
+		Foreign: func(tags map[string]string) (conformance.Foreign, error) {
+			disk, snapshot, remove := s.ForeignDisk(tags)
+			return conformance.Foreign{DiskID: disk, SnapshotID: snapshot, Remove: remove}, nil
+		},
 	}
 }
 

@@ -77,6 +77,13 @@ var classes = map[string]error{
 	"IncorrectState":         provider.ErrUnavailable,
 	"ResourceCountExceeded":  provider.ErrQuota,
 
+	"VolumeInUse":                                provider.ErrInUse,
+	"InvalidSnapshot.InUse":                      provider.ErrInUse,
+	"IncorrectModificationState":                 provider.ErrUnavailable,
+	"VolumeModificationRateExceeded":             provider.ErrUnavailable,
+	"ConcurrentSnapshotLimitExceeded":            provider.ErrUnavailable,
+	"SnapshotCreationPerVolumeRateLimitExceeded": provider.ErrUnavailable,
+
 	"ServiceQuotaExceeded": provider.ErrQuota, // EBS direct APIs, "Error messages"; those below too
 	"TooManyRequests":      provider.ErrUnavailable,
 	"InternalServer":       provider.ErrUnavailable,

@@ -4,8 +4,10 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -190,7 +192,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	}
 	for _, v := range strays {
 		// One that was taken from an instance that lives may go back there.
-		if tags := tagsOf(v.Tags); provider.HasTags(tags, match) && !keys[tags[provider.TagKey]] {
+		if provider.HasTags(v.tags, match) && !keys[v.tags[provider.TagKey]] {
 			list = append(list, s.strayInstance(v))
 		}
 	}
@@ -202,57 +204,36 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 // read, or somebody had detached them, are listed as instances by their own
 // ids, and deleted by them.
 
-// strayVolumes returns volumes with these tags that belong to no instance. A
+// strayVolumes returns volumes with these tags that belong to no instance, and are no disks of their own. A
 // young one may be about to be attached.
-func (p *Provider) strayVolumes(ctx context.Context, s *session, filters []types.Filter) ([]types.Volume, error) {
-	filters = append(filters, filter("status", string(types.VolumeStateAvailable), string(types.VolumeStateError)))
-	var list []types.Volume
-	for in := (&ec2.DescribeVolumesInput{Filters: filters, MaxResults: sdk.Int32(500)}); ; {
-		page, err := s.ec2().DescribeVolumes(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range page.Volumes {
-			if tagsOf(v.Tags)[provider.TagKey] != "" && v.CreateTime != nil && time.Since(*v.CreateTime) >= p.timing.stray {
-				list = append(list, v)
-			}
-		}
-		if in.NextToken = page.NextToken; sdk.ToString(in.NextToken) == "" {
-			return list, nil
-		}
-	}
+func (p *Provider) strayVolumes(ctx context.Context, s *session, filters []types.Filter) ([]*volume, error) {
+	list, err := s.volumes(ctx, "", append(filters, filter("status", string(types.VolumeStateAvailable), stateError)))
+	return slices.DeleteFunc(list, func(v *volume) bool {
+		return v.tags[provider.TagKey] == "" || v.tags[tagVolume] != "" || time.Since(v.created) < p.timing.stray
+	}), err
 }
 
-func (s *session) strayInstance(v types.Volume) provider.Instance {
-	tags := tagsOf(v.Tags)
+func (s *session) strayInstance(v *volume) provider.Instance {
 	return provider.Instance{
-		ID: sdk.ToString(v.VolumeId), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, State: provider.StateDeleting,
-		Created: *v.CreateTime, Region: s.region, Zone: sdk.ToString(v.AvailabilityZone),
+		ID: v.id, Name: v.tags[tagName], Key: v.tags[provider.TagKey], Tags: v.tags, State: provider.StateDeleting,
+		Created: v.created, Region: s.region, Zone: v.zone,
 	}
 }
 
 // deleteVolume removes a volume of ours that belongs to no instance.
 func (p *Provider) deleteVolume(ctx context.Context, s *session, id string) error {
-	const notFound = "InvalidVolume.NotFound"
-	out, err := s.ec2().DescribeVolumes(ctx, &ec2.DescribeVolumesInput{VolumeIds: []string{id}})
+	v, err := s.getVolume(ctx, kindDisk, id)
 	switch {
-	case isCode(err, notFound), err == nil && len(out.Volumes) == 0:
+	case errors.Is(err, provider.ErrNotFound):
 		return nil
 	case err != nil:
 		return err
-	}
-	v := out.Volumes[0]
-	switch {
-	case tagsOf(v.Tags)[provider.TagKey] == "":
+	case v.tags[provider.TagKey] == "":
 		return fmt.Errorf("%w: it lacks the tag %s: it is somebody else's", provider.ErrPermissionDenied, provider.TagKey)
-	case v.State == types.VolumeStateDeleting, v.State == types.VolumeStateDeleted:
-		return nil
-	case v.State != types.VolumeStateAvailable && v.State != types.VolumeStateError:
-		return fmt.Errorf("%w: volume %s is %s: it goes with its instance", provider.ErrInvalidArgument, id, v.State)
+	case v.tags[tagVolume] != "":
+		return fmt.Errorf("%w: volume %s is a disk of its own, and not what an instance has left", provider.ErrPermissionDenied, id)
+	case v.state != string(types.VolumeStateAvailable) && v.state != stateError:
+		return fmt.Errorf("%w: volume %s is %s: it goes with its instance", provider.ErrInvalidArgument, id, v.state)
 	}
-	_, err = s.ec2().DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &id})
-	if isCode(err, notFound) {
-		return nil
-	}
-	return err
+	return s.remove(ctx, kindDisk, id)
 }

@@ -28,8 +28,9 @@ type Provider struct {
 	images    cached.Values[image]
 	templates cached.Values[template]
 	catalogue cached.Values[[]provider.InstanceType] // by the standard type
+	nvme      cached.Values[bool]                    // by type: whether guests see its volumes as NVMe
 	// doubtful holds the subnets in which creations, by key, may have made an
-	// instance without our knowing.
+	// instance without our knowing, and when calls may have made snapshots.
 	doubtful sync.Map
 	// began is when this process began to know anything.
 	began time.Time

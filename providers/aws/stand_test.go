@@ -25,7 +25,7 @@ var quick = timing{
 }
 
 // lively are states that last a little.
-var lively = sim.Options{Pending: 2 * time.Millisecond, Stopping: 2 * time.Millisecond, Ending: 2 * time.Millisecond}
+var lively = sim.Options{Pending: 2 * time.Millisecond, Stopping: 2 * time.Millisecond, Ending: 2 * time.Millisecond, Storage: 2 * time.Millisecond}
 
 // optionsAtOnce have no state that lasts, for counting calls.
 var optionsAtOnce = sim.Options{}
@@ -68,7 +68,7 @@ func (s *stand) plain(t testing.TB) {
 // not allow.
 func wantDocumented(t testing.TB, cloud *sim.Cloud) {
 	t.Helper()
-	allowed := append(slices.Clone(permitted()), importing...)
+	allowed := slices.Concat(permitted(), importing, volumeActions())
 	for action := range cloud.World.Calls() {
 		if !strings.HasPrefix(action, "sts:") && !slices.Contains(allowed, action) {
 			t.Errorf("%s was called, which the policy in %s lacks", action, page)

@@ -26,6 +26,7 @@ var (
 	groupSyntax    = regexp.MustCompile(`^sg-[0-9a-f]{8}([0-9a-f]{9})?$`)
 	instanceSyntax = regexp.MustCompile(`^i-[0-9a-f]{8}([0-9a-f]{9})?$`)
 	volumeSyntax   = regexp.MustCompile(`^vol-[0-9a-f]{8}([0-9a-f]{9})?$`)
+	snapshotSyntax = regexp.MustCompile(`^snap-[0-9a-f]{8}([0-9a-f]{9})?$`)
 	regionSyntax   = regexp.MustCompile(`^[a-z]{2,}(-[a-z]+)+-\d+$`)
 	roleSyntax     = regexp.MustCompile(`^arn:[a-z0-9-]+:iam::\d{12}:role/[\w+=,.@/-]+$`)
 	sessionSyntax  = regexp.MustCompile(`^[\w+=,.@-]{2,64}$`)

@@ -46,6 +46,14 @@ type Options struct {
 	Full map[string]bool
 	// VCPUs and Addresses are quotas; 0 is none.
 	VCPUs, Addresses int
+	// Storage is how long volumes and snapshots take for each of their states.
+	Storage time.Duration
+	// Volumes is the quota of volumes, Attachments how many an instance can have.
+	Volumes, Attachments int
+	// TakenDevices are names that EC2 refuses, such as those that the image has.
+	TakenDevices map[string]bool
+	// FailVolumes makes volumes end in the state error, and Optimizing has changes of them never complete.
+	FailVolumes, Optimizing bool
 	// FailSnapshots makes snapshots end in the state error.
 	FailSnapshots bool
 	// Denied are actions that the credentials lack, such as ec2:RunInstances.
@@ -74,7 +82,8 @@ type Cloud struct {
 	order     []string
 	tokens    map[string]use // by zone and token
 	addresses map[string]*address
-	volumes   map[string]*volume   // that have outlived their instance
+	volumes   map[string]*volume   // that are, or have become, no instance's own
+	replies   map[string]obj       // to the calls that have made volumes
 	snapshots map[string]*snapshot // by id
 	sessions  map[string]session
 	implied   map[string]bool
@@ -93,7 +102,7 @@ func New(t testing.TB, options Options) *Cloud {
 		World: cloudsim.NewWorld(), Stock: standardStock(), options: options,
 		ec2: load(t, "ec2/2016-11-15"), sts: load(t, "sts/2011-06-15"),
 		ebs: load(t, "ebs/2019-11-02"), quotas: load(t, "service-quotas/2019-06-24"),
-		volumes: map[string]*volume{}, snapshots: map[string]*snapshot{},
+		volumes: map[string]*volume{}, replies: map[string]obj{}, snapshots: map[string]*snapshot{},
 		instances: map[string]*instance{}, tokens: map[string]use{}, addresses: map[string]*address{},
 		sessions: map[string]session{}, implied: map[string]bool{},
 	}
@@ -295,6 +304,13 @@ var handlers = map[string]handler{
 	"ec2:DescribeAccountAttributes":      (*Cloud).describeAccountAttributes,
 	"ec2:DescribeVolumes":                (*Cloud).describeVolumes,
 	"ec2:DeleteVolume":                   (*Cloud).deleteVolume,
+	"ec2:CreateVolume":                   (*Cloud).createVolume,
+	"ec2:CopyVolumes":                    (*Cloud).copyVolumes,
+	"ec2:AttachVolume":                   (*Cloud).attachVolume,
+	"ec2:DetachVolume":                   (*Cloud).detachVolume,
+	"ec2:ModifyVolume":                   (*Cloud).modifyVolume,
+	"ec2:DescribeVolumesModifications":   (*Cloud).describeModifications,
+	"ec2:CreateSnapshot":                 (*Cloud).createSnapshot,
 	"ec2:DescribeSnapshots":              (*Cloud).describeSnapshots,
 	"ec2:DeleteSnapshot":                 (*Cloud).deleteSnapshot,
 	"ec2:RegisterImage":                  (*Cloud).registerImage,

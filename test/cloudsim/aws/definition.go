@@ -85,6 +85,9 @@ func read(t testing.TB, file string) *definition {
 	if err := json.Unmarshal(data, d); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
+	if d.Operations["CreateVolume"] != nil {
+		addCopyVolumes(d)
+	}
 	if len(d.Operations) == 0 || len(d.Shapes) == 0 {
 		t.Fatalf("%s defines nothing", file)
 	}

@@ -207,6 +207,9 @@ func (c *Cloud) describe(i *instance) obj {
 	for _, d := range i.disks {
 		disks = append(disks, obj{"DeviceName": d.device, "Ebs": obj{"VolumeId": d.id, "DeleteOnTermination": d.goes, "Status": "attached", "AttachTime": i.launched}})
 	}
+	for _, v := range c.volumesOf(i.id) {
+		disks = append(disks, obj{"DeviceName": v.device, "Ebs": obj{"VolumeId": v.id, "DeleteOnTermination": false, "Status": v.attachment}})
+	}
 	o["NetworkInterfaces"], o["BlockDeviceMappings"] = nics, disks
 	return o
 }
@@ -293,6 +296,11 @@ func (c *Cloud) end(i *instance, reason string) {
 		c.World.Deleting(t.kind, t.id)
 	}
 	time.AfterFunc(c.options.Ending, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, v := range c.volumesOf(i.id) {
+			v.letGo()
+		}
 		for _, t := range gone {
 			c.World.Remove(t.kind, t.id)
 		}

@@ -3,14 +3,13 @@
 package aws
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"maps"
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/outrigger/outrigger/test/cloudsim"
 )
 
 // Kinds of resources besides those of package cloudsim.
@@ -27,6 +26,12 @@ type snapshot struct {
 	blocks           map[int][]byte
 	tags             map[string]string
 	reads            int // since it was completed
+	// Those of a volume, with what that had.
+	volume  string
+	content []byte
+	started time.Time
+	// unbooked ones are somebody else's.
+	unbooked bool
 }
 
 // startSnapshot and the two that follow are those of the EBS direct APIs
@@ -110,16 +115,83 @@ func (c *Cloud) settleSnapshot(s *snapshot) string {
 	return s.state
 }
 
+// maxPending is how many snapshots of one volume can be pending (Amazon EBS endpoints and quotas, "Concurrent snapshots").
+const maxPending = 5
+
+// createSnapshot takes no token: each call makes one.
+func (c *Cloud) createSnapshot(r request) (obj, *failure) {
+	v, f := c.findVolume(r.get("VolumeId"))
+	if f != nil {
+		return nil, f
+	}
+	tags, pendings := map[string]map[string]string{}, 0
+	if f := readTags(r.params, []string{"snapshot"}, tags); f != nil {
+		return nil, f
+	}
+	for _, s := range c.snapshots {
+		if s.volume == v.id && s.state == "pending" {
+			pendings++
+		}
+	}
+	switch {
+	case v.state != "available" && v.state != "in-use":
+		return nil, fail("IncorrectState", "Volume '%s' is in the '%s' state", v.id, v.state)
+	case pendings >= maxPending:
+		return nil, fail("ConcurrentSnapshotLimitExceeded", "Maximum allowed in-progress snapshots for a single volume exceeded.")
+	}
+	s := &snapshot{id: c.nextID("snap"), state: "pending", size: v.size, volume: v.id, content: slices.Clone(v.content), started: c.now(), tags: tags["snapshot"]}
+	c.snapshots[s.id] = s
+	c.World.Add(KindSnapshot, s.id, s.tags)
+	time.AfterFunc(max(c.options.Storage, time.Microsecond), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if s.state = "completed"; c.options.FailSnapshots {
+			s.state = "error"
+		}
+	})
+	return s.describeEC2(s.state), nil
+}
+
+func (s *snapshot) describeEC2(state string) obj {
+	o := obj{"SnapshotId": s.id, "State": state, "VolumeSize": s.size, "VolumeId": cmp.Or(s.volume, "vol-ffffffff"), "OwnerId": "123456789012", "Tags": tagObjs(s.tags)}
+	if !s.started.IsZero() {
+		o["StartTime"] = s.started
+	}
+	return o
+}
+
 func (c *Cloud) describeSnapshots(r request) (obj, *failure) {
-	var list objs
-	for _, id := range r.strings("SnapshotId") {
-		s := c.snapshots[id]
-		if s == nil || !c.World.Visible(KindSnapshot, id) {
+	filters, f := filtersOf(r, "status")
+	if f != nil {
+		return nil, f
+	}
+	ids := r.strings("SnapshotId")
+	if len(ids) > 0 && r.has("MaxResults") {
+		return nil, fail("InvalidParameterCombination", "The parameter snapshotSet cannot be used with the parameter maxResults")
+	}
+	for _, id := range ids {
+		if s := c.snapshots[id]; s == nil || !s.unbooked && !c.World.Visible(KindSnapshot, id) {
 			return nil, fail("InvalidSnapshot.NotFound", "The snapshot '%s' does not exist.", id)
 		}
-		list = append(list, obj{"SnapshotId": id, "State": c.settleSnapshot(s), "VolumeSize": s.size, "Tags": tagObjs(s.tags)})
 	}
-	return obj{"Snapshots": list}, nil
+	listed := len(ids) == 0
+	if listed {
+		ids = slices.Sorted(maps.Keys(c.snapshots))
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		s := c.snapshots[id]
+		return !filters.match(storedFacts(s.state, s.tags)) || listed && c.options.ListLag && !s.unbooked && !c.World.Visible(KindSnapshot, id)
+	})
+	ids, next, f := page(c, r, ids, 5, 1000)
+	if f != nil {
+		return nil, f
+	}
+	var list objs
+	for _, id := range ids {
+		s := c.snapshots[id]
+		list = append(list, s.describeEC2(c.settleSnapshot(s)))
+	}
+	return withNext(obj{"Snapshots": list}, next), nil
 }
 
 func (c *Cloud) deleteSnapshot(r request) (obj, *failure) {
@@ -192,68 +264,6 @@ func (c *Cloud) ImageContent(ami string) []byte {
 		content = append(content, s.blocks[index]...)
 	}
 	return content
-}
-
-// volume is one that has outlived its instance.
-type volume struct {
-	zone, state string
-	size        int
-	tags        map[string]string
-	created     time.Time
-}
-
-// LoseVolumes takes the volumes from an instance: they stay when it ends.
-func (c *Cloud) LoseVolumes(instance string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	i := c.instances[instance]
-	for _, d := range i.disks {
-		c.volumes[d.id] = &volume{i.zone, "available", d.size, d.tags, i.launched}
-	}
-	i.disks = nil
-}
-
-func (c *Cloud) describeVolumes(r request) (obj, *failure) {
-	filters, f := filtersOf(r, "status")
-	if f != nil {
-		return nil, f
-	}
-	ids := r.strings("VolumeId")
-	for _, id := range ids {
-		if c.volumes[id] == nil {
-			return nil, fail("InvalidVolume.NotFound", "The volume '%s' does not exist.", id)
-		}
-	}
-	if len(ids) == 0 {
-		ids = slices.Sorted(maps.Keys(c.volumes))
-	}
-	ids = slices.DeleteFunc(ids, func(id string) bool {
-		facts := map[string]string{"status": c.volumes[id].state}
-		for key, value := range c.volumes[id].tags {
-			facts["tag:"+key] = value
-		}
-		return !filters.match(facts)
-	})
-	ids, next, f := page(c, r, ids, 5, 1000)
-	if f != nil {
-		return nil, f
-	}
-	var list objs
-	for _, id := range ids {
-		v := c.volumes[id]
-		list = append(list, obj{"VolumeId": id, "State": v.state, "Size": v.size, "AvailabilityZone": v.zone, "CreateTime": v.created, "Tags": tagObjs(v.tags)})
-	}
-	return withNext(obj{"Volumes": list}, next), nil
-}
-
-func (c *Cloud) deleteVolume(r request) (obj, *failure) {
-	id := r.get("VolumeId")
-	if c.volumes[id] == nil {
-		return nil, fail("InvalidVolume.NotFound", "The volume '%s' does not exist.", id)
-	}
-	delete(c.volumes, id)
-	c.World.Remove(cloudsim.KindDisk, id)
-	return nil, nil
 }
 
 // quotaVCPUs is the code of the quota of the standard families.

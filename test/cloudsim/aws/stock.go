@@ -35,6 +35,7 @@ type Type struct {
 	GPUs          int
 	GPUMaker, GPU string
 	Zones         []string // none is all
+	Xen           bool     // and not Nitro
 }
 
 // Subnet is a subnet, of which Net is the first three numbers.
@@ -75,6 +76,7 @@ func standardStock() *Stock {
 			"c6a.xlarge":  {VCPUs: 4, Memory: 8 << 10, Arch: "x86_64", SNP: true},
 			"m5.large":    {VCPUs: 2, Memory: 8 << 10, Arch: "x86_64"},
 			"m6g.large":   {VCPUs: 2, Memory: 8 << 10, Arch: "arm64"},
+			"m4.large":    {VCPUs: 2, Memory: 8 << 10, Arch: "x86_64", Xen: true},
 			"g5.xlarge":   {VCPUs: 4, Memory: 16 << 10, Arch: "x86_64", GPUs: 1, GPUMaker: "NVIDIA", GPU: "A10G"},
 			"r6a.large":   {VCPUs: 2, Memory: 16 << 10, Arch: "x86_64", SNP: true, Zones: []string{Region + "a"}},
 			"m6a.2xlarge": {VCPUs: 8, Memory: 32 << 10, Arch: "x86_64", SNP: true},
@@ -208,13 +210,19 @@ func (c *Cloud) describeInstanceTypes(r request) (obj, *failure) {
 	if f != nil {
 		return nil, f
 	}
+	given := r.strings("InstanceType")
+	for _, name := range given {
+		if _, ok := c.Stock.Types[name]; !ok {
+			return nil, fail("InvalidInstanceType", "The following supplied instance types do not exist: [%s]", name)
+		}
+	}
 	var names []string
 	for name, t := range c.Stock.Types {
 		features := ""
 		if t.SNP {
 			features = "amd-sev-snp"
 		}
-		if filters.match(map[string]string{"instance-type": name, "processor-info.supported-architecture": t.Arch, "processor-info.supported-features": features}) {
+		if filters.match(map[string]string{"instance-type": name, "processor-info.supported-architecture": t.Arch, "processor-info.supported-features": features}) && (len(given) == 0 || slices.Contains(given, name)) {
 			names = append(names, name)
 		}
 	}
@@ -233,7 +241,10 @@ func (c *Cloud) describeInstanceTypes(r request) (obj, *failure) {
 func (t Type) describe(name string) obj {
 	row := obj{
 		"InstanceType": name, "VCpuInfo": obj{"DefaultVCpus": t.VCPUs}, "MemoryInfo": obj{"SizeInMiB": t.Memory},
-		"ProcessorInfo": obj{"SupportedArchitectures": []string{t.Arch}}, "Hypervisor": "nitro",
+		"ProcessorInfo": obj{"SupportedArchitectures": []string{t.Arch}}, "Hypervisor": "nitro", "EbsInfo": obj{"NvmeSupport": "required"},
+	}
+	if t.Xen {
+		row["Hypervisor"], row["EbsInfo"] = "xen", obj{"NvmeSupport": "unsupported"}
 	}
 	if t.SNP {
 		row["ProcessorInfo"].(obj)["SupportedFeatures"] = []string{"amd-sev-snp"}
