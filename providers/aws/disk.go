@@ -82,38 +82,48 @@ func (p *Provider) makeDisk(ctx context.Context, s *session, m *making, spec pro
 	if err != nil {
 		return nil, err
 	}
-	size, encrypted, encryptionKey := sdk.Int32(int32(gib)), (*bool)(nil), (*string)(nil)
+	in := &ec2.CreateVolumeInput{AvailabilityZone: &zone, Size: sdk.Int32(int32(gib)), VolumeType: types.VolumeType(kind)}
 	if p.cfg.DiskKey != "" {
-		encrypted, encryptionKey = sdk.Bool(true), &p.cfg.DiskKey
+		in.Encrypted, in.KmsKeyId = sdk.Bool(true), &p.cfg.DiskKey
 	}
-	what := fmt.Sprintf("type %q, zone %q, %d GiB", kind, zone, gib)
-	if spec.FromDisk != "" {
-		m.tags[tagFrom] = spec.FromDisk
-		in := &ec2.CopyVolumesInput{SourceVolumeId: &spec.FromDisk, Size: size, VolumeType: types.VolumeType(kind), Encrypted: encrypted, KmsKeyId: encryptionKey, TagSpecifications: m.specifications()}
-		return p.byToken(ctx, s, m, what, func(token string, options func(*ec2.Options)) (*volume, error) {
-			in.ClientToken = &token
-			out, err := s.ec2().CopyVolumes(ctx, in, options)
-			if err == nil && len(out.Volumes) != 1 {
-				err = fmt.Errorf("%w: CopyVolumes returned %d volumes", provider.ErrUnknown, len(out.Volumes))
-			}
-			if err != nil {
-				return nil, err
-			}
-			return volumeOf(&out.Volumes[0]), nil
-		})
-	}
-	in := &ec2.CreateVolumeInput{AvailabilityZone: &zone, Size: size, VolumeType: types.VolumeType(kind), Encrypted: encrypted, KmsKeyId: encryptionKey, TagSpecifications: m.specifications()}
 	if spec.FromSnapshot != "" {
 		in.SnapshotId = &spec.FromSnapshot
 	}
-	return p.byToken(ctx, s, m, what, func(token string, options func(*ec2.Options)) (*volume, error) {
+	request := s.createVolume
+	if spec.FromDisk != "" {
+		m.tags[tagFrom], request = spec.FromDisk, s.copyVolume
+	}
+	in.TagSpecifications = m.specifications()
+	return p.byToken(ctx, s, m, func(token string, options func(*ec2.Options)) (v *volume, err error) {
 		in.ClientToken = &token
-		out, err := s.ec2().CreateVolume(ctx, in, options)
-		if err != nil {
-			return nil, err
+		v, err = request(ctx, in, spec.FromDisk, options)
+		what := fmt.Sprintf("type %q, zone %q, %d GiB", kind, zone, gib)
+		if isCode(err, "InvalidZone.NotFound") {
+			return nil, fmt.Errorf("%w: %s: %w", provider.ErrInvalidArgument, what, err)
 		}
-		return &volume{id: sdk.ToString(out.VolumeId), created: sdk.ToTime(out.CreateTime)}, nil
+		return v, classify(what, err)
 	})
+}
+
+func (s *session) createVolume(ctx context.Context, in *ec2.CreateVolumeInput, _ string, options func(*ec2.Options)) (*volume, error) {
+	out, err := s.ec2().CreateVolume(ctx, in, options)
+	if err != nil {
+		return nil, err
+	}
+	return &volume{id: sdk.ToString(out.VolumeId), created: sdk.ToTime(out.CreateTime)}, nil
+}
+
+func (s *session) copyVolume(ctx context.Context, in *ec2.CreateVolumeInput, from string, options func(*ec2.Options)) (*volume, error) {
+	out, err := s.ec2().CopyVolumes(ctx, &ec2.CopyVolumesInput{
+		SourceVolumeId: &from, ClientToken: in.ClientToken, Size: in.Size, VolumeType: in.VolumeType, Encrypted: in.Encrypted, KmsKeyId: in.KmsKeyId, TagSpecifications: in.TagSpecifications,
+	}, options)
+	if err == nil && len(out.Volumes) != 1 {
+		err = fmt.Errorf("%w: CopyVolumes returned %d volumes", provider.ErrUnknown, len(out.Volumes))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return volumeOf(&out.Volumes[0]), nil
 }
 
 // fill completes the size of a spec and returns the zone. EC2 copies a volume within its zone.
@@ -163,7 +173,7 @@ func (p *Provider) defaultZone(ctx context.Context, s *session) (string, error) 
 
 // byToken returns the disk that a token of the key makes, or has made. Of one that was deleted EC2 remembers the token for
 // hours: then the next is used. What is not shown although it was made just now may be on its way.
-func (p *Provider) byToken(ctx context.Context, s *session, m *making, what string, request func(string, func(*ec2.Options)) (*volume, error)) (*volume, error) {
+func (p *Provider) byToken(ctx context.Context, s *session, m *making, request func(string, func(*ec2.Options)) (*volume, error)) (*volume, error) {
 	for generation := range maxGenerations {
 		var repeated retries
 		made, err := request(token(m.owner, kindDisk+" "+m.key, generation), repeated.watch)
@@ -172,20 +182,17 @@ func (p *Provider) byToken(ctx context.Context, s *session, m *making, what stri
 		case err == nil:
 			limit -= time.Since(made.created)
 		case isCode(err, "IdempotentParameterMismatch"): // of a call with another spec or other tags
-		case isCode(err, "InvalidZone.NotFound"):
-			return nil, fmt.Errorf("%w: %s: %w", provider.ErrInvalidArgument, what, err)
 		case repeated.doubtful && refused(err):
-			return nil, fmt.Errorf("%w: %s: a call before that had no reply, and may have made the disk: %v", provider.ErrUnavailable, what, err)
+			return nil, fmt.Errorf("%w: a call before that had no reply, and may have made the disk: %v", provider.ErrUnavailable, err)
 		default:
-			return nil, classify(what, err)
+			return nil, err
 		}
 		var v *volume
-		if _, err = p.look(ctx, limit, func() (bool, error) {
-			var err error
+		if _, err = p.look(ctx, limit, func() (_ bool, err error) {
 			if made == nil {
 				v, err = s.oldest(ctx, m)
-			} else if v, err = s.getVolume(ctx, kindDisk, made.id); errors.Is(err, provider.ErrNotFound) {
-				err = nil
+			} else {
+				v, err = s.findVolume(ctx, made.id)
 			}
 			return v != nil, err
 		}); v != nil || err != nil {
@@ -195,22 +202,26 @@ func (p *Provider) byToken(ctx context.Context, s *session, m *making, what stri
 	return nil, fmt.Errorf("%w: key %s was used %d times within a day", provider.ErrInvalidArgument, m.key, maxGenerations)
 }
 
+// findVolume returns nil when EC2 shows no such disk.
+func (s *session) findVolume(ctx context.Context, id string) (*volume, error) {
+	v, err := s.getVolume(ctx, kindDisk, id)
+	if errors.Is(err, provider.ErrNotFound) {
+		return nil, nil
+	}
+	return v, err
+}
+
 // settledDisk returns a disk when EC2 is done with it. One that EC2 could not make it shows as such, or not any more.
 func (p *Provider) settledDisk(ctx context.Context, s *session, id string) (v *volume, err error) {
 	err = p.pace().Until(ctx, func() (bool, error) {
-		if _, err := p.look(ctx, p.timing.settle, func() (bool, error) {
-			v, err = s.getVolume(ctx, kindDisk, id)
-			if errors.Is(err, provider.ErrNotFound) {
-				v, err = nil, nil
-			}
+		_, err := p.look(ctx, p.timing.settle, func() (_ bool, err error) {
+			v, err = s.findVolume(ctx, id)
 			return v != nil, err
-		}); err != nil {
-			return false, err
+		})
+		if err == nil && (v == nil || v.state == stateError) {
+			err = fmt.Errorf("%w: EC2 could not make volume %s: if -aws-kms-key-id (AWS_KMS_KEY_ID) is set, it must be a key that these credentials can use", provider.ErrUnavailable, id)
 		}
-		if v == nil || v.state == stateError {
-			return false, fmt.Errorf("%w: EC2 could not make volume %s: if -aws-kms-key-id (AWS_KMS_KEY_ID) is set, it must be a key that these credentials can use", provider.ErrUnavailable, id)
-		}
-		return v.state != string(types.VolumeStateCreating), nil
+		return err == nil && v.state != string(types.VolumeStateCreating), err
 	})
 	return v, err
 }

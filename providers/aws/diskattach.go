@@ -21,18 +21,13 @@ import (
 // when the instance ends.
 func (p *Provider) AttachDisk(ctx context.Context, diskID, instanceID string) (made *provider.Attachment, err error) {
 	defer explain(&err, "attach disk %.100s to instance %.100s", diskID, instanceID)
-	ctx, s, done, err := p.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
 	unlock, err := p.locks.Take(ctx, "disks of "+instanceID) // for the names of devices
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	taken := map[string]bool{}
-	err = p.patiently(ctx, func() (bool, error) {
+	err = p.patiently(ctx, func(ctx context.Context, s *session) (bool, error) {
 		made, err = p.attachStep(ctx, s, diskID, instanceID, taken)
 		return made != nil, err
 	})
@@ -90,20 +85,22 @@ func (s *session) attach(ctx context.Context, v *volume, i *types.Instance, take
 // freeDevice returns a name of a device that the instance does not use (EC2 user guide, "Device names for volumes"): first those
 // that no image uses for disks of its own. Guests do not see it.
 func freeDevice(i *types.Instance, taken map[string]bool) string {
-	used := map[string]bool{}
+	used := map[string]bool{"a": true} // the root volume
 	for _, d := range i.BlockDeviceMappings {
-		used[strings.TrimPrefix(strings.TrimPrefix(sdk.ToString(d.DeviceName), "/dev/sd"), "/dev/xvd")] = true
+		used[short.Replace(sdk.ToString(d.DeviceName))] = true
 	}
 	for _, prefix := range []string{"/dev/xvda", "/dev/xvdb", "/dev/xvdc", "/dev/xvdd", "/dev/sd"} {
 		for letter := 'a'; letter <= 'z'; letter++ {
-			name := prefix + string(letter)
-			if name != "/dev/sda" && !taken[name] && !used[strings.TrimPrefix(strings.TrimPrefix(name, "/dev/sd"), "/dev/xvd")] {
+			if name := prefix + string(letter); !taken[name] && !used[short.Replace(name)] {
 				return name
 			}
 		}
 	}
 	return ""
 }
+
+// short leaves of the name of a device what EC2 tells them apart by: /dev/sdb and /dev/xvdb are one.
+var short = strings.NewReplacer("/dev/sd", "", "/dev/xvd", "")
 
 // checkNVMe refuses types whose guests see no serial number: those that are not Nitro.
 func (p *Provider) checkNVMe(ctx context.Context, s *session, kind types.InstanceType) error {
@@ -124,12 +121,7 @@ func (p *Provider) checkNVMe(ctx context.Context, s *session, kind types.Instanc
 // DetachDisk implements provider.DiskController.
 func (p *Provider) DetachDisk(ctx context.Context, diskID, instanceID string) (err error) {
 	defer explain(&err, "detach disk %.100s from instance %.100s", diskID, instanceID)
-	ctx, s, done, err := p.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return p.patiently(ctx, func() (bool, error) {
+	return p.patiently(ctx, func(ctx context.Context, s *session) (bool, error) {
 		v, err := s.getVolume(ctx, kindDisk, diskID)
 		switch {
 		case errors.Is(err, provider.ErrNotFound), err == nil && v.instance != instanceID:
@@ -146,12 +138,7 @@ func (p *Provider) DetachDisk(ctx context.Context, diskID, instanceID string) (e
 // it takes no other change.
 func (p *Provider) ResizeDisk(ctx context.Context, diskID string, bytes int64) (grown *provider.Disk, err error) {
 	defer explain(&err, "resize disk %.100s", diskID)
-	ctx, s, done, err := p.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	err = p.patiently(ctx, func() (bool, error) {
+	err = p.patiently(ctx, func(ctx context.Context, s *session) (bool, error) {
 		state, err := s.modification(ctx, diskID) // first: the size of a volume that is optimized is the new one
 		if err != nil || state == types.VolumeModificationStateModifying {
 			return false, err

@@ -224,12 +224,7 @@ func (s *session) remove(ctx context.Context, kind, id string) error {
 
 // removeOwn removes a disk or snapshot that was made here.
 func (p *Provider) removeOwn(ctx context.Context, kind, id string) error {
-	ctx, s, done, err := p.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return p.patiently(ctx, func() (bool, error) {
+	return p.patiently(ctx, func(ctx context.Context, s *session) (bool, error) {
 		v, err := s.getVolume(ctx, kind, id)
 		switch {
 		case errors.Is(err, provider.ErrNotFound):
@@ -248,10 +243,15 @@ func (p *Provider) removeOwn(ctx context.Context, kind, id string) error {
 
 // patiently asks until it is done. While something is in no state for it, it asks again, and says so if ctx
 // ends. Who has a volume that is in use, the next look tells.
-func (p *Provider) patiently(ctx context.Context, ask func() (bool, error)) error {
+func (p *Provider) patiently(ctx context.Context, ask func(context.Context, *session) (bool, error)) error {
+	ctx, s, done, err := p.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	var busy error
-	err := p.pace().Until(ctx, func() (bool, error) {
-		done, err := ask()
+	err = p.pace().Until(ctx, func() (bool, error) {
+		done, err := ask(ctx, s)
 		if isCode(err, "IncorrectState", "IncorrectInstanceState", "IncorrectModificationState", "VolumeInUse", "InvalidAttachment.NotFound") {
 			busy, err = err, nil
 		}
