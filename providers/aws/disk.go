@@ -89,14 +89,13 @@ func (p *Provider) makeDisk(ctx context.Context, s *session, m *making, spec pro
 	if spec.FromSnapshot != "" {
 		in.SnapshotId = &spec.FromSnapshot
 	}
-	request := s.createVolume
 	if spec.FromDisk != "" {
-		m.tags[tagFrom], request = spec.FromDisk, s.copyVolume
+		m.tags[tagFrom] = spec.FromDisk
 	}
 	in.TagSpecifications = m.specifications()
 	return p.byToken(ctx, s, m, func(token string, options func(*ec2.Options)) (v *volume, err error) {
 		in.ClientToken = &token
-		v, err = request(ctx, in, spec.FromDisk, options)
+		v, err = s.createVolume(ctx, in, spec.FromDisk, options)
 		what := fmt.Sprintf("type %q, zone %q, %d GiB", kind, zone, gib)
 		if isCode(err, "InvalidZone.NotFound") {
 			return nil, fmt.Errorf("%w: %s: %w", provider.ErrInvalidArgument, what, err)
@@ -105,23 +104,23 @@ func (p *Provider) makeDisk(ctx context.Context, s *session, m *making, spec pro
 	})
 }
 
-func (s *session) createVolume(ctx context.Context, in *ec2.CreateVolumeInput, _ string, options func(*ec2.Options)) (*volume, error) {
-	out, err := s.ec2().CreateVolume(ctx, in, options)
-	if err != nil {
-		return nil, err
+// createVolume makes a volume, or a copy of one where that is.
+func (s *session) createVolume(ctx context.Context, in *ec2.CreateVolumeInput, from string, options func(*ec2.Options)) (*volume, error) {
+	if from == "" {
+		out, err := s.ec2().CreateVolume(ctx, in, options)
+		if err != nil {
+			return nil, err
+		}
+		return &volume{id: sdk.ToString(out.VolumeId), created: sdk.ToTime(out.CreateTime)}, nil
 	}
-	return &volume{id: sdk.ToString(out.VolumeId), created: sdk.ToTime(out.CreateTime)}, nil
-}
-
-func (s *session) copyVolume(ctx context.Context, in *ec2.CreateVolumeInput, from string, options func(*ec2.Options)) (*volume, error) {
 	out, err := s.ec2().CopyVolumes(ctx, &ec2.CopyVolumesInput{
 		SourceVolumeId: &from, ClientToken: in.ClientToken, Size: in.Size, VolumeType: in.VolumeType, Encrypted: in.Encrypted, KmsKeyId: in.KmsKeyId, TagSpecifications: in.TagSpecifications,
 	}, options)
-	if err == nil && len(out.Volumes) != 1 {
-		err = fmt.Errorf("%w: CopyVolumes returned %d volumes", provider.ErrUnknown, len(out.Volumes))
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case len(out.Volumes) != 1:
+		return nil, fmt.Errorf("%w: CopyVolumes returned %d volumes", provider.ErrUnknown, len(out.Volumes))
 	}
 	return volumeOf(&out.Volumes[0]), nil
 }
@@ -187,15 +186,13 @@ func (p *Provider) byToken(ctx context.Context, s *session, m *making, request f
 		default:
 			return nil, err
 		}
-		var v *volume
-		if _, err = p.look(ctx, limit, func() (_ bool, err error) {
+		v, err := p.lookFor(ctx, limit, func() (*volume, error) {
 			if made == nil {
-				v, err = s.oldest(ctx, m)
-			} else {
-				v, err = s.findVolume(ctx, made.id)
+				return s.oldest(ctx, m)
 			}
-			return v != nil, err
-		}); v != nil || err != nil {
+			return s.findVolume(ctx, made.id)
+		})
+		if v != nil || err != nil {
 			return v, err
 		}
 	}
@@ -214,10 +211,7 @@ func (s *session) findVolume(ctx context.Context, id string) (*volume, error) {
 // settledDisk returns a disk when EC2 is done with it. One that EC2 could not make it shows as such, or not any more.
 func (p *Provider) settledDisk(ctx context.Context, s *session, id string) (v *volume, err error) {
 	err = p.pace().Until(ctx, func() (bool, error) {
-		_, err := p.look(ctx, p.timing.settle, func() (_ bool, err error) {
-			v, err = s.findVolume(ctx, id)
-			return v != nil, err
-		})
+		v, err = p.lookFor(ctx, p.timing.settle, func() (*volume, error) { return s.findVolume(ctx, id) })
 		if err == nil && (v == nil || v.state == stateError) {
 			err = fmt.Errorf("%w: EC2 could not make volume %s: if -aws-kms-key-id (AWS_KMS_KEY_ID) is set, it must be a key that these credentials can use", provider.ErrUnavailable, id)
 		}

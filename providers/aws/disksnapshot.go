@@ -3,6 +3,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -40,6 +41,7 @@ func (p *Provider) CreateSnapshot(ctx context.Context, key, diskID string, given
 	if err != nil {
 		return nil, err
 	}
+	p.doubtful.Delete(name)
 	if made = snapshot(v); made.DiskID != diskID {
 		return nil, fmt.Errorf("%w: snapshot %s of the same key is of disk %s", provider.ErrAlreadyExists, v.id, made.DiskID)
 	}
@@ -47,47 +49,40 @@ func (p *Provider) CreateSnapshot(ctx context.Context, key, diskID string, given
 }
 
 // madeBefore returns nil when EC2 must have shown what a call before this has made, in this process or in the one before.
-func (p *Provider) madeBefore(ctx context.Context, s *session, m *making, name string) (v *volume, err error) {
+func (p *Provider) madeBefore(ctx context.Context, s *session, m *making, name string) (*volume, error) {
 	last := p.began
 	if at, ok := p.doubtful.Load(name); ok {
 		last = at.(time.Time)
 	}
-	_, err = p.look(ctx, time.Until(last.Add(p.timing.settle)), func() (bool, error) {
-		v, err = s.oldest(ctx, m)
-		return v != nil, err
-	})
-	return v, err
+	return p.lookFor(ctx, time.Until(last.Add(p.timing.settle)), func() (*volume, error) { return s.oldest(ctx, m) })
 }
 
+// makeSnapshot returns when EC2 shows what it has made, or an older one of the key. Only the younger of two is ever removed.
 func (p *Provider) makeSnapshot(ctx context.Context, s *session, m *making, name, diskID string) (*volume, error) {
 	if _, err := s.getVolume(ctx, kindDisk, diskID); err != nil {
 		return nil, err
 	}
-	p.doubtful.Store(name, time.Now())
 	out, err := s.ec2().CreateSnapshot(ctx, &ec2.CreateSnapshotInput{VolumeId: &diskID, TagSpecifications: m.specifications()}, func(o *ec2.Options) { o.Retryer = sdk.NopRetryer{} })
-	switch {
-	case err != nil && refused(err):
-		p.doubtful.Delete(name)
-		return nil, err
-	case err != nil:
-		p.doubtful.Store(name, time.Now())
+	if err != nil {
+		if !refused(err) {
+			p.doubtful.Store(name, time.Now())
+		}
 		return nil, err
 	}
-	id := sdk.ToString(out.SnapshotId)
-	var v *volume
-	seen, err := p.look(ctx, p.timing.token, func() (bool, error) {
-		v, err = s.oldest(ctx, m)
-		return v != nil, err
+	made := &volume{id: sdk.ToString(out.SnapshotId), created: sdk.ToTime(out.StartTime)}
+	v, err := p.lookFor(ctx, p.timing.token, func() (*volume, error) {
+		v, err := s.oldest(ctx, m)
+		if v != nil && byAge(v, made) > 0 {
+			v = nil
+		}
+		return v, err
 	})
 	switch {
-	case err != nil:
-		return nil, err
-	case !seen:
-		return nil, fmt.Errorf("%w: snapshot %s was made and does not appear", provider.ErrUnavailable, id)
-	}
-	p.doubtful.Delete(name)
-	if v.id != id {
-		err = s.remove(ctx, kindSnapshot, id)
+	case err != nil || v == nil:
+		p.doubtful.Store(name, time.Now())
+		return nil, cmp.Or(err, fmt.Errorf("%w: snapshot %s was made and does not appear", provider.ErrUnavailable, made.id))
+	case v.id != made.id:
+		err = s.remove(ctx, kindSnapshot, made.id)
 	}
 	return v, err
 }

@@ -207,7 +207,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 // strayVolumes returns volumes with these tags that belong to no instance, and are no disks of their own. A
 // young one may be about to be attached.
 func (p *Provider) strayVolumes(ctx context.Context, s *session, filters []types.Filter) ([]*volume, error) {
-	list, err := s.volumes(ctx, "", append(filters, filter("status", string(types.VolumeStateAvailable), stateError)))
+	list, err := s.stored(ctx, kindDisk, "", append(filters, filter("status", string(types.VolumeStateAvailable), stateError)))
 	return slices.DeleteFunc(list, func(v *volume) bool {
 		return v.tags[provider.TagKey] == "" || v.tags[tagVolume] != "" || time.Since(v.created) < p.timing.stray
 	}), err

@@ -83,52 +83,34 @@ func (v *volume) gone() bool {
 	return v.state == string(types.VolumeStateDeleting) || v.state == string(types.VolumeStateDeleted)
 }
 
-// stored returns disks, or snapshots, by an id or by tags.
-func (s *session) stored(ctx context.Context, kind, id string, filters []types.Filter) ([]*volume, error) {
-	if kind == kindSnapshot {
-		return s.snapshots(ctx, id, filters)
-	}
-	return s.volumes(ctx, id, filters)
-}
-
-// volumes returns none if there is none of the id. EC2 takes no size of pages with ids.
-func (s *session) volumes(ctx context.Context, id string, filters []types.Filter) (list []*volume, err error) {
-	in := &ec2.DescribeVolumesInput{Filters: filters, MaxResults: sdk.Int32(500)}
+// stored returns disks, or snapshots, by an id or by tags. EC2 takes no size of pages with ids.
+func (s *session) stored(ctx context.Context, kind, id string, filters []types.Filter) (list []*volume, err error) {
+	size, ids, next := sdk.Int32(500), []string(nil), (*string)(nil)
 	if id != "" {
-		in = &ec2.DescribeVolumesInput{VolumeIds: []string{id}}
+		size, ids = nil, []string{id}
 	}
-	for {
-		page, err := s.ec2().DescribeVolumes(ctx, in)
+	for more := true; more; more = sdk.ToString(next) != "" {
+		if kind == kindSnapshot {
+			page, err := s.ec2().DescribeSnapshots(ctx, &ec2.DescribeSnapshotsInput{SnapshotIds: ids, OwnerIds: []string{"self"}, Filters: filters, MaxResults: size, NextToken: next})
+			if err != nil {
+				return nil, unless(err, notFoundSnapshot)
+			}
+			next = page.NextToken
+			for i := range page.Snapshots {
+				list = append(list, snapshotOf(&page.Snapshots[i]))
+			}
+			continue
+		}
+		page, err := s.ec2().DescribeVolumes(ctx, &ec2.DescribeVolumesInput{VolumeIds: ids, Filters: filters, MaxResults: size, NextToken: next})
 		if err != nil {
 			return nil, unless(err, notFoundVolume)
 		}
+		next = page.NextToken
 		for i := range page.Volumes {
 			list = append(list, volumeOf(&page.Volumes[i]))
 		}
-		if in.NextToken = page.NextToken; sdk.ToString(in.NextToken) == "" {
-			return list, nil
-		}
 	}
-}
-
-// snapshots is as volumes.
-func (s *session) snapshots(ctx context.Context, id string, filters []types.Filter) (list []*volume, err error) {
-	in := &ec2.DescribeSnapshotsInput{Filters: filters, OwnerIds: []string{"self"}, MaxResults: sdk.Int32(1000)}
-	if id != "" {
-		in = &ec2.DescribeSnapshotsInput{SnapshotIds: []string{id}}
-	}
-	for {
-		page, err := s.ec2().DescribeSnapshots(ctx, in)
-		if err != nil {
-			return nil, unless(err, notFoundSnapshot)
-		}
-		for i := range page.Snapshots {
-			list = append(list, snapshotOf(&page.Snapshots[i]))
-		}
-		if in.NextToken = page.NextToken; sdk.ToString(in.NextToken) == "" {
-			return list, nil
-		}
-	}
+	return list, nil
 }
 
 // getVolume returns ErrNotFound when EC2 shows no such disk or snapshot.
@@ -202,11 +184,22 @@ func (s *session) oldest(ctx context.Context, m *making) (*volume, error) {
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	v := slices.MinFunc(list, func(a, b *volume) int { return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.id, b.id)) })
+	v := slices.MinFunc(list, byAge)
 	if v.state == stateError {
 		return nil, s.remove(ctx, m.kind, v.id)
 	}
 	return v, nil
+}
+
+func byAge(a, b *volume) int { return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.id, b.id)) }
+
+// lookFor is look for a disk or a snapshot; nil if it is not seen.
+func (p *Provider) lookFor(ctx context.Context, limit time.Duration, ask func() (*volume, error)) (v *volume, err error) {
+	_, err = p.look(ctx, limit, func() (_ bool, err error) {
+		v, err = ask()
+		return v != nil, err
+	})
+	return v, err
 }
 
 // stateError is that of both volumes and snapshots.
