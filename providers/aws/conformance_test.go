@@ -60,7 +60,7 @@ func subjectOf(t *testing.T, name string, change func(*Config)) conformance.Subj
 	s.World.SetLag(2)
 	noDisks := ""
 	if name != "direct" && name != "zones" {
-		noDisks = "they are no matter of how an instance is made"
+		noDisks = "how an instance is made makes no difference to them"
 	}
 	return conformance.Subject{
 		Provider: mustStart(t, s, change),

@@ -388,6 +388,20 @@ func TestVolumesPolicy(t *testing.T) {
 	cloudsim.CheckFile(t, volumesPolicyFile, string(text)+"\n")
 }
 
+// TestEachPermissionOfVolumes: what lacks any one of them says which.
+func TestEachPermissionOfVolumes(t *testing.T) {
+	for _, action := range volumeActions() {
+		s := newStand(t, lively)
+		p := s.open(t)
+		node := create(t, p, "node")
+		s.Change(func(o *sim.Options) { o.Denied = map[string]bool{action: true} })
+		err := cloudsim.DiskLife(t.Context(), p, 1<<30, node.ID)
+		if provider.Class(err) != provider.ErrPermissionDenied || !strings.Contains(err.Error(), action) {
+			t.Errorf("%s: %v", action, err)
+		}
+	}
+}
+
 // restored makes a disk of a snapshot, in the zone of the first subnet.
 func restored(t *testing.T, p *Provider) {
 	t.Helper()

@@ -204,7 +204,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 // read, or somebody had detached them, are listed as instances by their own
 // ids, and deleted by them.
 
-// strayVolumes returns volumes with these tags that belong to no instance, and are no disks of their own. A
+// strayVolumes returns volumes with these tags that an instance has left. A disk of its own is none of them. A
 // young one may be about to be attached.
 func (p *Provider) strayVolumes(ctx context.Context, s *session, filters []types.Filter) ([]*volume, error) {
 	list, err := s.stored(ctx, kindDisk, "", append(filters, filter("status", string(types.VolumeStateAvailable), stateError)))

@@ -35,7 +35,7 @@ func TestCapabilities(t *testing.T) {
 		want  []provider.Capability
 	}{
 		{(*alibabacloud.Provider)(nil), []provider.Capability{list, get, console, power, types, balancers, disks, snapshots, imports, verify}},
-		{(*aws.Provider)(nil), []provider.Capability{list, get, console, power, types, imports, verify, limited}},
+		{(*aws.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*azure.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*byom.Provider)(nil), []provider.Capability{list, get, verify}},
 		{(*docker.Provider)(nil), []provider.Capability{list, get, console, node, balancers, verify}},

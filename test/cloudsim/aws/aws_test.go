@@ -66,48 +66,69 @@ func run(more ...string) url.Values {
 	}, more...)...)
 }
 
+func newVolume(more ...string) url.Values {
+	f := form("Action", "CreateVolume", "AvailabilityZone", Region+"a")
+	for i := 0; i < len(more); i += 2 {
+		f.Set(more[i], more[i+1])
+	}
+	return f
+}
+
 // TestRefuses is what EC2 would refuse.
 func TestRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		form url.Values
 		want string
 	}{
-		"right":                 {run(), "<instanceId>i-"},
-		"unknown action":        {form("Action", "RunInstance"), "InvalidAction"},
-		"unknown version":       {url.Values{"Action": {"DescribeInstances"}, "Version": {"2016-01-01"}}, "NoSuchVersion"},
-		"unknown parameter":     {run("InstancType", "x"), "UnknownParameter"},
-		"unknown below":         {run("CpuOptions.AmdSevSnpp", "enabled"), "UnknownParameter"},
-		"gap in a list":         {run("NetworkInterface.3.DeviceIndex", "1"), "UnknownParameter"},
-		"structure as text":     {run("CpuOptions", "x"), "UnknownParameter"},
-		"missing":               {form("Action", "RunInstances", "MinCount", "1"), "MissingParameter"},
-		"no number":             {run("NetworkInterface.1.DeviceIndex", "zero"), "InvalidParameterValue"},
-		"no bool":               {run("DryRun", "yes"), "InvalidParameterValue"},
-		"not in the enum":       {run("CpuOptions.AmdSevSnp", "on"), "InvalidParameterValue"},
-		"unknown type":          {run("InstanceType", "m9z.large"), "InvalidParameterValue"},
-		"unknown image":         {run("ImageId", "ami-00000000"), "InvalidAMIID.NotFound"},
-		"unknown subnet":        {run("NetworkInterface.1.SubnetId", "subnet-00000000"), "InvalidSubnetID.NotFound"},
-		"unknown group":         {run("NetworkInterface.1.SecurityGroupId.1", "sg-00000000"), "InvalidGroup.NotFound"},
-		"group of another VPC":  {run("NetworkInterface.1.SecurityGroupId.1", GroupOut), "InvalidParameter"},
-		"unknown key pair":      {run("KeyName", "nobody"), "InvalidKeyPair.NotFound"},
-		"subnet twice":          {run("SubnetId", SubnetA), "InvalidParameterCombination"},
-		"public of two":         {run("NetworkInterface.2.DeviceIndex", "1", "NetworkInterface.2.SubnetId", SubnetA, "NetworkInterface.1.AssociatePublicIpAddress", "true"), "InvalidParameterCombination"},
-		"other architecture":    {run("ImageId", ArmAMI), "architecture"},
-		"SNP without UEFI":      {run("ImageId", BIOSAMI, "CpuOptions.AmdSevSnp", "enabled"), "UnsupportedOperation"},
-		"SNP of another type":   {run("InstanceType", "m5.large", "CpuOptions.AmdSevSnp", "enabled"), "UnsupportedOperation"},
-		"user-data not base64":  {run("UserData", "#cloud-config"), "InvalidUserData.Malformed"},
-		"user-data too large":   {run("UserData", strings.Repeat("AAAA", 5462)), "16384"},
-		"disk too small":        {run("BlockDeviceMapping.1.DeviceName", "/dev/sda1", "BlockDeviceMapping.1.Ebs.VolumeSize", "1"), "InvalidBlockDeviceMapping"},
-		"disk of no type":       {run("BlockDeviceMapping.1.DeviceName", "/dev/sda1", "BlockDeviceMapping.1.Ebs.VolumeType", "floppy"), "InvalidParameterValue"},
-		"tags of nothing made":  {run("TagSpecification.1.ResourceType", "subnet", "TagSpecification.1.Tag.1.Key", "a"), "not a valid taggable resource"},
-		"spot's tags, no spot":  {run("TagSpecification.1.ResourceType", "spot-instances-request", "TagSpecification.1.Tag.1.Key", "a"), "not a valid taggable resource"},
-		"reserved tag":          {run("TagSpecification.1.ResourceType", "instance", "TagSpecification.1.Tag.1.Key", "aws:x"), "reserved"},
-		"dry run":               {run("DryRun", "true"), "DryRunOperation"},
-		"filter":                {form("Action", "DescribeInstances", "Filter.1.Name", "colour", "Filter.1.Value.1", "red"), "InvalidParameterValue"},
-		"ids and pages":         {form("Action", "DescribeInstances", "InstanceId.1", "i-00000000", "MaxResults", "5"), "InvalidParameterCombination"},
-		"small pages":           {form("Action", "DescribeInstances", "MaxResults", "4"), "Expecting a value between 5"},
-		"no id":                 {form("Action", "DescribeInstances", "InstanceId.1", "vm-1"), "InvalidInstanceID.Malformed"},
-		"absent":                {form("Action", "TerminateInstances", "InstanceId.1", "i-00000000"), "InvalidInstanceID.NotFound"},
-		"what it does not have": {form("Action", "DescribeVpcs"), "the simulator has no"},
+		"right":                  {run(), "<instanceId>i-"},
+		"unknown action":         {form("Action", "RunInstance"), "InvalidAction"},
+		"unknown version":        {url.Values{"Action": {"DescribeInstances"}, "Version": {"2016-01-01"}}, "NoSuchVersion"},
+		"unknown parameter":      {run("InstancType", "x"), "UnknownParameter"},
+		"unknown below":          {run("CpuOptions.AmdSevSnpp", "enabled"), "UnknownParameter"},
+		"gap in a list":          {run("NetworkInterface.3.DeviceIndex", "1"), "UnknownParameter"},
+		"structure as text":      {run("CpuOptions", "x"), "UnknownParameter"},
+		"missing":                {form("Action", "RunInstances", "MinCount", "1"), "MissingParameter"},
+		"no number":              {run("NetworkInterface.1.DeviceIndex", "zero"), "InvalidParameterValue"},
+		"no bool":                {run("DryRun", "yes"), "InvalidParameterValue"},
+		"not in the enum":        {run("CpuOptions.AmdSevSnp", "on"), "InvalidParameterValue"},
+		"unknown type":           {run("InstanceType", "m9z.large"), "InvalidParameterValue"},
+		"unknown image":          {run("ImageId", "ami-00000000"), "InvalidAMIID.NotFound"},
+		"unknown subnet":         {run("NetworkInterface.1.SubnetId", "subnet-00000000"), "InvalidSubnetID.NotFound"},
+		"unknown group":          {run("NetworkInterface.1.SecurityGroupId.1", "sg-00000000"), "InvalidGroup.NotFound"},
+		"group of another VPC":   {run("NetworkInterface.1.SecurityGroupId.1", GroupOut), "InvalidParameter"},
+		"unknown key pair":       {run("KeyName", "nobody"), "InvalidKeyPair.NotFound"},
+		"subnet twice":           {run("SubnetId", SubnetA), "InvalidParameterCombination"},
+		"public of two":          {run("NetworkInterface.2.DeviceIndex", "1", "NetworkInterface.2.SubnetId", SubnetA, "NetworkInterface.1.AssociatePublicIpAddress", "true"), "InvalidParameterCombination"},
+		"other architecture":     {run("ImageId", ArmAMI), "architecture"},
+		"SNP without UEFI":       {run("ImageId", BIOSAMI, "CpuOptions.AmdSevSnp", "enabled"), "UnsupportedOperation"},
+		"SNP of another type":    {run("InstanceType", "m5.large", "CpuOptions.AmdSevSnp", "enabled"), "UnsupportedOperation"},
+		"user-data not base64":   {run("UserData", "#cloud-config"), "InvalidUserData.Malformed"},
+		"user-data too large":    {run("UserData", strings.Repeat("AAAA", 5462)), "16384"},
+		"disk too small":         {run("BlockDeviceMapping.1.DeviceName", "/dev/sda1", "BlockDeviceMapping.1.Ebs.VolumeSize", "1"), "InvalidBlockDeviceMapping"},
+		"disk of no type":        {run("BlockDeviceMapping.1.DeviceName", "/dev/sda1", "BlockDeviceMapping.1.Ebs.VolumeType", "floppy"), "InvalidParameterValue"},
+		"tags of nothing made":   {run("TagSpecification.1.ResourceType", "subnet", "TagSpecification.1.Tag.1.Key", "a"), "not a valid taggable resource"},
+		"spot's tags, no spot":   {run("TagSpecification.1.ResourceType", "spot-instances-request", "TagSpecification.1.Tag.1.Key", "a"), "not a valid taggable resource"},
+		"reserved tag":           {run("TagSpecification.1.ResourceType", "instance", "TagSpecification.1.Tag.1.Key", "aws:x"), "reserved"},
+		"dry run":                {run("DryRun", "true"), "DryRunOperation"},
+		"filter":                 {form("Action", "DescribeInstances", "Filter.1.Name", "colour", "Filter.1.Value.1", "red"), "InvalidParameterValue"},
+		"ids and pages":          {form("Action", "DescribeInstances", "InstanceId.1", "i-00000000", "MaxResults", "5"), "InvalidParameterCombination"},
+		"small pages":            {form("Action", "DescribeInstances", "MaxResults", "4"), "Expecting a value between 5"},
+		"no id":                  {form("Action", "DescribeInstances", "InstanceId.1", "vm-1"), "InvalidInstanceID.Malformed"},
+		"absent":                 {form("Action", "TerminateInstances", "InstanceId.1", "i-00000000"), "InvalidInstanceID.NotFound"},
+		"volume of no size":      {newVolume("VolumeType", "gp3"), "MissingParameter"},
+		"volume too small":       {newVolume("VolumeType", "st1", "Size", "124"), "125"},
+		"volume of no zone":      {form("Action", "CreateVolume", "Size", "1"), "MissingParameter"},
+		"volume elsewhere":       {newVolume("Size", "1", "AvailabilityZone", Region+"z"), "InvalidZone.NotFound"},
+		"volume without IOPS":    {newVolume("Size", "4", "VolumeType", "io2"), "MissingParameter"},
+		"key, not encrypted":     {newVolume("Size", "1", "KmsKeyId", "alias/pods"), "InvalidParameterDependency"},
+		"of no snapshot":         {newVolume("SnapshotId", "snap-00000000"), "InvalidSnapshot.NotFound"},
+		"copy of nothing":        {form("Action", "CopyVolumes", "SourceVolumeId", "vol-00000000"), "InvalidVolume.NotFound"},
+		"copy in a zone":         {form("Action", "CopyVolumes", "SourceVolumeId", "vol-00000000", "AvailabilityZone", Region+"a"), "UnknownParameter"},
+		"copy without a source":  {form("Action", "CopyVolumes"), "MissingParameter"},
+		"attach without a name":  {form("Action", "AttachVolume", "VolumeId", "vol-00000000", "InstanceId", "i-00000000"), "MissingParameter"},
+		"snapshot with a token":  {form("Action", "CreateSnapshot", "VolumeId", "vol-00000000", "ClientToken", "t"), "UnknownParameter"},
+		"ids and pages of disks": {form("Action", "DescribeVolumes", "VolumeId.1", "vol-00000000", "MaxResults", "5"), "InvalidParameterCombination"},
+		"what it does not have":  {form("Action", "DescribeVpcs"), "the simulator has no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, got := New(t, Options{}).call(t, Secret, tc.form); !strings.Contains(got, tc.want) {
