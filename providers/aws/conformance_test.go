@@ -59,7 +59,7 @@ func subjectOf(t *testing.T, name string, change func(*Config)) conformance.Subj
 	s := newStand(t, options)
 	s.World.SetLag(2)
 	noDisks := ""
-	if name != "direct" && name != "zones" {
+	if name != "direct" {
 		noDisks = "how an instance is made makes no difference to them"
 	}
 	return conformance.Subject{

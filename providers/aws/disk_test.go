@@ -48,8 +48,7 @@ func TestFailuresInTheLifeOfADisk(t *testing.T) {
 		action = "ec2:" + action
 		for name, fault := range map[string]cloudsim.Fault{
 			"lost": cloudsim.LostReply(action), "refused": cloudsim.Refused(action, 503, "Unavailable").Repeated(6),
-			"goes on": cloudsim.GoesOn(action, 10*time.Millisecond), "throttled": cloudsim.Refused(action, 503, "RequestLimitExceeded"),
-			"lost each time": cloudsim.LostReply(action).Repeated(5),
+			"goes on": cloudsim.GoesOn(action, 10*time.Millisecond), "lost each time": cloudsim.LostReply(action).Repeated(5),
 		} {
 			t.Run(action+" "+name, func(t *testing.T) {
 				s := newStand(t, lively)
@@ -111,6 +110,17 @@ func TestDisksAreNoInstances(t *testing.T) {
 // TestSnapshotOfADeadProcess: EC2 takes no token. A process that has just started looks until EC2 must have shown what the
 // one before has made.
 func TestSnapshotOfADeadProcess(t *testing.T) {
+	t.Run("another", func(t *testing.T) {
+		snapshotWithoutAReply(t, func(s *stand, _ *Provider) *Provider { return s.open(t) })
+	})
+	t.Run("the same", func(t *testing.T) {
+		snapshotWithoutAReply(t, func(_ *stand, first *Provider) *Provider { return first })
+	})
+}
+
+// snapshotWithoutAReply has the next process go on.
+func snapshotWithoutAReply(t *testing.T, next func(*stand, *Provider) *Provider) {
+	t.Helper()
 	options := lively
 	options.ListLag = true
 	s := newStand(t, options)
@@ -125,11 +135,10 @@ func TestSnapshotOfADeadProcess(t *testing.T) {
 	if n := s.World.Calls()["ec2:CreateSnapshot"]; n != 1 {
 		t.Errorf("%d calls", n)
 	}
-	for _, p := range []*Provider{s.open(t), first} { // the other, and the same that has had no reply
-		p.timing.settle = time.Minute
-		if _, err := p.CreateSnapshot(t.Context(), "s", d.ID, cloudsim.OwnerTags("s")); err != nil {
-			t.Fatal(err)
-		}
+	p := next(s, first)
+	p.timing.settle = time.Minute
+	if _, err := p.CreateSnapshot(t.Context(), "s", d.ID, cloudsim.OwnerTags("s")); err != nil {
+		t.Fatal(err)
 	}
 	if n := s.World.Calls()["ec2:CreateSnapshot"]; n != 1 {
 		t.Errorf("made %d snapshots", n)
@@ -184,12 +193,34 @@ func TestQuotaAfterALostReply(t *testing.T) {
 	}
 }
 
+// TestTokenOfAnotherCall: EC2 does not show yet what a call with the key has made, and refuses other parameters with the same token.
+func TestTokenOfAnotherCall(t *testing.T) {
+	options := lively
+	options.ListLag = true
+	s := newStand(t, options)
+	p := s.open(t)
+	s.World.SetLag(6)
+	s.World.Script(cloudsim.LostReply("ec2:CreateVolume").Repeated(5))
+	spec := provider.DiskSpec{Bytes: 1 << 30, Tags: cloudsim.OwnerTags("d")}
+	if _, err := p.CreateDisk(t.Context(), "d", spec); !errors.Is(err, provider.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	spec.Name = "other"
+	if _, err := p.CreateDisk(t.Context(), "d", spec); err != nil {
+		t.Error(err)
+	}
+	if own := s.World.Own(); len(own) != 1 {
+		t.Errorf("%v", own)
+	}
+}
+
 // TestDiskThatFails: EC2 has accepted to make it, and does not. The next call with the key makes another.
 func TestDiskThatFails(t *testing.T) {
 	options := lively
 	options.FailVolumes = true
 	s := newStand(t, options)
 	p := s.open(t)
+	p.timing.token = 50 * time.Millisecond
 	spec := provider.DiskSpec{Bytes: 1 << 30, Tags: cloudsim.OwnerTags("d")}
 	if _, err := p.CreateDisk(t.Context(), "d", spec); !errors.Is(err, provider.ErrUnavailable) || !strings.Contains(err.Error(), "AWS_KMS_KEY_ID") {
 		t.Errorf("%v", err)
@@ -300,6 +331,11 @@ func TestResizeWhileOptimizing(t *testing.T) {
 			t.Errorf("%+v, %v", grown, err)
 		}
 	}
+	if open, err := p.session(t.Context()); err != nil {
+		t.Error(err)
+	} else if state, err := open.modification(t.Context(), d.ID); err != nil || state != types.VolumeModificationStateOptimizing {
+		t.Errorf("returned while the change is %s, %v", state, err)
+	}
 	if grown, err := p.ResizeDisk(t.Context(), d.ID, 3<<30); !errors.Is(err, provider.ErrUnavailable) || !strings.Contains(err.Error(), "optimizes") {
 		t.Errorf("%+v, %v", grown, err)
 	}
@@ -405,7 +441,7 @@ func TestEachPermissionOfVolumes(t *testing.T) {
 // restored makes a disk of a snapshot, in the zone of the first subnet.
 func restored(t *testing.T, p *Provider) {
 	t.Helper()
-	d := mustDisk(t, p, "d")
+	d := mustDisk(t, p, "of which")
 	snap, err := p.CreateSnapshot(t.Context(), "s", d.ID, cloudsim.OwnerTags("s"))
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,6 @@ type volume struct {
 	// modified are the times of its changes, modification is how far the last is.
 	modified     []time.Time
 	modification string
-	target       int
 	content      []byte
 	// unbooked ones are somebody else's.
 	unbooked bool
@@ -322,10 +321,11 @@ func (c *Cloud) modifyVolume(r request) (obj, *failure) {
 	case size > volumeSizes[v.kind][1]:
 		return nil, fail("InvalidParameterValue", "Volume of %dGiB is not allowed for volume type %s", size, v.kind)
 	}
-	v.modified, v.modification, v.target = append(v.modified, c.now()), "modifying", size
+	// Whether the new size is shown before the guest sees it, the pages do not say.
+	v.modified, v.modification, v.size = append(v.modified, c.now()), "modifying", size
 	answer := obj{"VolumeModification": v.describeModification()}
 	c.laterVolume(v, func() bool { return true }, func() {
-		v.size, v.modification = v.target, "optimizing"
+		v.modification = "optimizing"
 		if !c.options.Optimizing {
 			c.laterVolume(v, func() bool { return true }, func() { v.modification = "completed" })
 		}
@@ -334,7 +334,7 @@ func (c *Cloud) modifyVolume(r request) (obj, *failure) {
 }
 
 func (v *volume) describeModification() obj {
-	return obj{"VolumeId": v.id, "ModificationState": v.modification, "OriginalSize": v.size, "TargetSize": v.target}
+	return obj{"VolumeId": v.id, "ModificationState": v.modification, "TargetSize": v.size}
 }
 
 func (c *Cloud) describeModifications(r request) (obj, *failure) {
