@@ -3,12 +3,8 @@
 package aws
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,76 +101,6 @@ func TestDisksAreNoInstances(t *testing.T) {
 		t.Error(err)
 	}
 	s.wantNothing(t)
-}
-
-// TestSnapshotOfADeadProcess: EC2 takes no token. A process that has just started looks until EC2 must have shown what the
-// one before has made.
-func TestSnapshotOfADeadProcess(t *testing.T) {
-	t.Run("another", func(t *testing.T) {
-		snapshotWithoutAReply(t, func(s *stand, _ *Provider) *Provider { return s.open(t) })
-	})
-	t.Run("the same", func(t *testing.T) {
-		snapshotWithoutAReply(t, func(_ *stand, first *Provider) *Provider { return first })
-	})
-}
-
-// snapshotWithoutAReply has the next process go on.
-func snapshotWithoutAReply(t *testing.T, next func(*stand, *Provider) *Provider) {
-	t.Helper()
-	options := lively
-	options.ListLag = true
-	s := newStand(t, options)
-	first := s.open(t)
-	d := mustDisk(t, first, "d")
-	first.began = time.Now().Add(-time.Hour)
-	s.World.SetLag(12) // more looks than are made at least
-	s.World.Script(cloudsim.LostReply("ec2:CreateSnapshot"))
-	if made, err := first.CreateSnapshot(t.Context(), "s", d.ID, cloudsim.OwnerTags("s")); !errors.Is(err, provider.ErrUnavailable) {
-		t.Fatalf("%+v, %v", made, err)
-	}
-	if n := s.World.Calls()["ec2:CreateSnapshot"]; n != 1 {
-		t.Errorf("%d calls", n)
-	}
-	p := next(s, first)
-	p.timing.settle = time.Minute
-	if _, err := p.CreateSnapshot(t.Context(), "s", d.ID, cloudsim.OwnerTags("s")); err != nil {
-		t.Fatal(err)
-	}
-	if n := s.World.Calls()["ec2:CreateSnapshot"]; n != 1 {
-		t.Errorf("made %d snapshots", n)
-	}
-}
-
-// TestSnapshotsOfTwoProcesses: each makes one as if it were alone, and the older stays.
-func TestSnapshotsOfTwoProcesses(t *testing.T) {
-	s := newStand(t, lively)
-	p, other := s.open(t), s.open(t)
-	d := mustDisk(t, p, "d")
-	for _, p := range []*Provider{p, other} {
-		p.began = time.Now().Add(-time.Hour)
-	}
-	hold := cloudsim.NewHold()
-	s.World.Script(cloudsim.Held("ec2:CreateSnapshot", hold))
-	done := make(chan *provider.Snapshot)
-	go func() {
-		made, err := p.CreateSnapshot(t.Context(), "s", d.ID, cloudsim.OwnerTags("s"))
-		if err != nil {
-			t.Error(err)
-		}
-		done <- made
-	}()
-	until(t, func() bool { return s.World.Calls()["ec2:CreateSnapshot"] == 1 })
-	older, err := other.CreateSnapshot(t.Context(), "s", d.ID, cloudsim.OwnerTags("s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	hold.Release()
-	if younger := <-done; younger == nil || younger.ID != older.ID {
-		t.Errorf("%+v and %+v", younger, older)
-	}
-	if list, err := p.ListSnapshots(t.Context(), map[string]string{provider.TagKey: "s"}); err != nil || len(list) != 1 {
-		t.Errorf("%+v, %v", list, err)
-	}
 }
 
 // TestQuotaAfterALostReply: EC2 looks at the quota before it looks at the token.
@@ -363,101 +289,5 @@ func TestResizeTooOften(t *testing.T) {
 	}
 	if err := resize(6); !errors.Is(err, provider.ErrUnavailable) || !strings.Contains(err.Error(), "VolumeModificationRateExceeded") {
 		t.Errorf("%v", err)
-	}
-}
-
-const volumesPolicyFile = "../../deploy/overlays/aws/policy-volumes.json"
-
-// volumeActions are those of the policy of volumes.
-var volumeActions = sync.OnceValue(func() (list []string) {
-	var policy struct{ Statement []statement }
-	data, err := os.ReadFile(volumesPolicyFile)
-	if err != nil || json.Unmarshal(data, &policy) != nil {
-		return nil // TestVolumesPolicy -update writes it
-	}
-	for _, s := range policy.Statement {
-		list = append(list, s.Action...)
-	}
-	return list
-})
-
-// TestVolumesPolicy: the policy of volumes is what a disk's life needs: volumes and snapshots of ours, and any instance, which may be a
-// Node's.
-func TestVolumesPolicy(t *testing.T) {
-	s := newStand(t, lively)
-	p := s.open(t)
-	node := create(t, p, "node")
-	s.World.ResetCalls()
-	if err := cloudsim.DiskLife(t.Context(), p, 1<<30, node.ID); err != nil {
-		t.Fatal(err)
-	}
-	restored(t, p)
-	look := statement{Sid: "Look", Effect: "Allow", Resource: []string{"*"}}
-	makes := statement{Sid: "Create", Effect: "Allow", Resource: []string{"*"}}
-	own := statement{
-		Sid: "ChangeOnlyOwn", Effect: "Allow", Resource: []string{"arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:*:*:snapshot/*"},
-		Condition: map[string]map[string]string{"StringLike": {"aws:ResourceTag/" + tagVolume: "*"}},
-	}
-	instances := statement{Sid: "OfAnyInstance", Effect: "Allow", Resource: []string{"arn:aws:ec2:*:*:instance/*"}}
-	for _, action := range slices.Sorted(maps.Keys(s.World.Calls())) {
-		switch name := strings.TrimPrefix(action, "ec2:"); {
-		case strings.HasPrefix(name, "Describe"):
-			look.Action = append(look.Action, action)
-		case strings.HasPrefix(name, "C"):
-			makes.Action = append(makes.Action, action)
-		default:
-			own.Action = append(own.Action, action)
-			if name == "AttachVolume" || name == "DetachVolume" {
-				instances.Action = append(instances.Action, action)
-			}
-		}
-	}
-	tags := statement{
-		Sid: "TagWhatIsCreated", Effect: "Allow", Resource: []string{"*"}, Action: s.Implied(),
-		Condition: map[string]map[string]string{"StringLike": {"ec2:CreateAction": "*"}},
-	}
-	text, err := json.MarshalIndent(map[string]any{"Version": "2012-10-17", "Statement": []statement{look, makes, tags, own, instances}}, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cloudsim.CheckDoc(t, page, "volumes-policy", "```json\n"+string(text)+"\n```\n")
-	cloudsim.CheckFile(t, volumesPolicyFile, string(text)+"\n")
-}
-
-// TestEachPermissionOfVolumes: what lacks any one of them says which.
-func TestEachPermissionOfVolumes(t *testing.T) {
-	for _, action := range volumeActions() {
-		s := newStand(t, lively)
-		p := s.open(t)
-		node := create(t, p, "node")
-		s.Change(func(o *sim.Options) { o.Denied = map[string]bool{action: true} })
-		err := cloudsim.DiskLife(t.Context(), p, 1<<30, node.ID)
-		if provider.Class(err) != provider.ErrPermissionDenied || !strings.Contains(err.Error(), action) {
-			t.Errorf("%s: %v", action, err)
-		}
-	}
-}
-
-// restored makes a disk of a snapshot, in the zone of the first subnet.
-func restored(t *testing.T, p *Provider) {
-	t.Helper()
-	d := mustDisk(t, p, "of which")
-	snap, err := p.CreateSnapshot(t.Context(), "s", d.ID, cloudsim.OwnerTags("s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	until(t, func() bool {
-		got, err := p.GetSnapshot(t.Context(), snap.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got.Ready
-	})
-	copied, err := p.CreateDisk(t.Context(), "r", provider.DiskSpec{FromSnapshot: snap.ID, Tags: cloudsim.OwnerTags("r")})
-	if err != nil || copied.Zone != sim.Region+"a" || copied.Bytes != d.Bytes {
-		t.Fatalf("%+v, %v", copied, err)
-	}
-	if err := errors.Join(p.DeleteSnapshot(t.Context(), snap.ID), p.DeleteDisk(t.Context(), copied.ID), p.DeleteDisk(t.Context(), d.ID)); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -4,7 +4,6 @@ package aws
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -361,44 +360,4 @@ func (c *Cloud) LoseVolumes(instance string) {
 		c.volumes[d.id] = &volume{id: d.id, zone: i.zone, state: "available", kind: d.kind, size: d.size, tags: d.tags, created: i.launched}
 	}
 	i.disks = nil
-}
-
-// ForeignDisk makes a volume of somebody else's and a snapshot of it, which have the tags of ours.
-func (c *Cloud) ForeignDisk(tags map[string]string) (disk, snapshotID string, remove func() error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v := &volume{id: c.nextID("vol"), zone: Region + "a", state: "available", kind: "gp3", size: 1, tags: tags, created: c.now(), unbooked: true}
-	s := &snapshot{id: c.nextID("snap"), volume: v.id, state: "completed", size: 1, tags: tags, started: c.now(), unbooked: true}
-	c.volumes[v.id], c.snapshots[s.id] = v, s
-	return v.id, s.id, func() error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.volumes[v.id] == nil || c.snapshots[s.id] == nil {
-			return fmt.Errorf("volume %s or snapshot %s is gone", v.id, s.id)
-		}
-		delete(c.volumes, v.id)
-		delete(c.snapshots, s.id)
-		return nil
-	}
-}
-
-// WriteDisk writes the first bytes of a volume.
-func (c *Cloud) WriteDisk(id string, data []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.volumes[id] == nil {
-		return fmt.Errorf("no volume %s", id)
-	}
-	c.volumes[id].content = slices.Clone(data)
-	return nil
-}
-
-// ReadDisk reads what WriteDisk has written to a volume, or to what it is a copy of.
-func (c *Cloud) ReadDisk(id string, bytes int) ([]byte, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.volumes[id] == nil {
-		return nil, fmt.Errorf("no volume %s", id)
-	}
-	return append(slices.Clone(c.volumes[id].content), make([]byte, bytes)...)[:bytes], nil
 }
