@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -197,6 +198,13 @@ func makeTarget(r *csi.NodePublishVolumeRequest) error {
 
 // NodeUnpublishVolume implements [csi.NodeServer].
 func (n *node) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	record, err := n.recordAt(r.GetTargetPath())
+	if err == nil && record != nil {
+		err = removeFolders(r.GetTargetPath())
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := mount.CleanupMountPoint(r.GetTargetPath(), n.Mounts, true); err != nil {
 		return nil, err
 	}
@@ -204,6 +212,25 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolu
 		return nil, err
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// removeFolders removes the empty folders below a path: of a volume in a VM the node has only those that
+// kubelet has made for subPaths.
+func removeFolders(path string) error {
+	var folders []string
+	err := filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && name != path {
+			folders = append(folders, name)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, name := range slices.Backward(folders) { // the deepest first
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
 }
 
 // mountAt returns what is mounted at a path, last if there is more; nil for nothing.

@@ -295,10 +295,16 @@ func TestVolumeOfAVM(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	if err := os.MkdirAll(m.path("a/of/subPaths"), 0o750); err != nil { // kubelet makes them
+		t.Fatal(err)
+	}
 	for range 2 {
 		if err := m.unpublish("a"); err != nil {
 			t.Error(err)
 		}
+	}
+	if _, err := os.Stat(m.path("a")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the target: %v", err)
 	}
 	if targets, err := directvolume.Targets(m.node.Records); err != nil || len(targets) > 0 {
 		t.Errorf("%q, %v", targets, err)

@@ -131,6 +131,9 @@ func (c *Config) classify(m oci.Mount) (podclient.Mount, sourceKind, error) {
 	if err != nil {
 		return out, 0, err
 	}
+	if disk, err := isDisk(directvolume.Root, filepath.Join(volume, "mount")); volume != "" && (disk || err != nil) {
+		return out, 0, cmp.Or(err, fmt.Errorf("%s is a subPath of a volume whose disk the VM has: a pod in a VM cannot have it: mount the whole volume", m.Source))
+	}
 	switch plugin := volumePlugin(cmp.Or(volume, m.Source)); {
 	case plugin == emptyDir:
 		return emptyDirMount(out, volume)
