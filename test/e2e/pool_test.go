@@ -113,8 +113,8 @@ func newPoolImage(t *testing.T, s *suite) {
 	if failed := s.jsonpath(t, "events", `{range .items[?(@.type=="Warning")]}{.reason}: {.message}{" "}{end}`); strings.Contains(failed, "Failed") {
 		t.Errorf("Events: %s", failed)
 	}
-	if hits := s.jsonpath(t, "podvmpool/"+name, "{.status.hits}"); hits != "2" {
-		t.Errorf("%s hits: the first pod, and the one that came when a VM of the new image waited", hits)
+	if hits := s.jsonpath(t, "podvmpool/"+name, "{.status.hits}"); hits != "2" && hits != "3" {
+		t.Errorf("%s hits: want the first pod's, that of the one that came when a VM of the new image waited, and maybe that of the rollout's pod", hits)
 	}
 }
 
