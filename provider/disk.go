@@ -116,8 +116,10 @@ type Disk struct {
 	// Key is the one it was made with; empty for a disk that CreateDisk did not make.
 	Key string
 	// Bytes is how large it is.
-	Bytes      int64
-	Type, Zone string
+	Bytes int64
+	Type  string
+	// Zone is empty where instances of all zones can have the disk.
+	Zone string
 	// FromSnapshot and FromDisk are those of its spec, also when they do not exist any more.
 	FromSnapshot, FromDisk string
 	// InstanceID is the instance that has it; empty when none has.

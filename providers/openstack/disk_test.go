@@ -96,3 +96,25 @@ func TestFailuresInTheLifeOfADisk(t *testing.T) {
 		}
 	}
 }
+
+// TestZoneOfCinder: a zone that Nova does not have is none that a server can be asked for in.
+func TestZoneOfCinder(t *testing.T) {
+	c := sim.Start(t)
+	p := mustOpen(t, simConfig(c))
+	node, err := create(t.Context(), p, "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for zone, want := range map[string]string{sim.ZoneA: sim.ZoneA, sim.ZoneOfCinder: ""} {
+		d, err := p.CreateDisk(t.Context(), zone, provider.DiskSpec{Bytes: 1 << 30, Zone: zone, Tags: cloudsim.OwnerTags(zone)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.GetDisk(t.Context(), d.ID); err != nil || got.Zone != want {
+			t.Errorf("zone %s: %+v, %v; want %q", zone, got, err, want)
+		}
+		if _, err := p.AttachDisk(t.Context(), d.ID, node.ID); err != nil {
+			t.Errorf("zone %s: %v", zone, err)
+		}
+	}
+}

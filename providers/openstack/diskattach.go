@@ -40,15 +40,23 @@ func inUse(v *volumes.Volume) error {
 }
 
 // withInstance returns the disk with the instance that has it: that of the server, or a
-// server of others by its own id.
+// server of others by its own id. A zone of Cinder's that Nova does not have is none to servers:
+// where they cannot attach across zones (cross_az_attach), both have the same.
 func (p *Provider) withInstance(ctx context.Context, v *volumes.Volume) (*provider.Disk, error) {
 	d := disk(v)
-	if len(v.Attachments) == 0 {
-		return d, nil
-	}
 	c, err := p.conn.open(ctx)
 	if err != nil {
 		return nil, err
+	}
+	zones, err := p.zonesOfNova(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(zones, d.Zone) {
+		d.Zone = ""
+	}
+	if len(v.Attachments) == 0 {
+		return d, nil
 	}
 	d.InstanceID = v.Attachments[0].ServerID
 	s, err := servers.Get(ctx, c.compute, d.InstanceID).Extract()

@@ -30,6 +30,7 @@ type Provider struct {
 	conn    *connection
 	locks   keylock.Locks
 	flavors cached.Values[*catalogue]
+	zones   cached.Values[[]string] // of Nova
 	// pace is how often the cloud is asked whether something has happened.
 	pace poll.Pace
 	// makerWait is how long a port without a server may be another process's

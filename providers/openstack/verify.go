@@ -74,17 +74,36 @@ func (p *Provider) verifyZones(ctx context.Context, c *clients) error {
 	if len(p.cfg.Zones) == 0 {
 		return nil
 	}
-	list, err := all(ctx, availabilityzones.List(c.compute), availabilityzones.ExtractAvailabilityZones)
+	list, err := readZones(ctx, c)
 	if err != nil {
 		return about("availability-zones", strings.Join(p.cfg.Zones, ","), err)
 	}
 	var errs []error
 	for _, name := range p.cfg.Zones {
-		if !slices.ContainsFunc(list, func(z availabilityzones.AvailabilityZone) bool { return z.ZoneName == name && z.ZoneState.Available }) {
+		if !slices.Contains(list, name) {
 			errs = append(errs, about("availability-zones", name, fmt.Errorf("%w: there is no such zone", provider.ErrNotFound)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// zonesOfNova returns the zones of servers as they were a while ago.
+func (p *Provider) zonesOfNova(ctx context.Context, c *clients) ([]string, error) {
+	return p.zones.Get(ctx, "", func() ([]string, time.Time, error) {
+		list, err := readZones(ctx, c)
+		return list, time.Now().Add(catalogueAge), err
+	})
+}
+
+// readZones returns the zones that take servers.
+func readZones(ctx context.Context, c *clients) (names []string, err error) {
+	list, err := all(ctx, availabilityzones.List(c.compute), availabilityzones.ExtractAvailabilityZones)
+	for _, zone := range list {
+		if zone.ZoneState.Available {
+			names = append(names, zone.ZoneName)
+		}
+	}
+	return names, err
 }
 
 func (p *Provider) verifyKey(ctx context.Context, c *clients) error {

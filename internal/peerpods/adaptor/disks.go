@@ -64,6 +64,9 @@ func (s *Service) chooseZone(ctx context.Context, sb *sandbox) error {
 	zone, first := "", ""
 	for _, target := range slices.Sorted(maps.Keys(records)) {
 		disk, err := disks.GetDisk(ctx, records[target].Disk())
+		if err == nil && disk == nil {
+			err = fmt.Errorf("%w: the provider returned neither a disk nor an error", provider.ErrUnknown)
+		}
 		switch {
 		case err != nil:
 			return fmt.Errorf("look up disk %s: %w", records[target].Disk(), redact.Error(err, nil))

@@ -316,8 +316,12 @@ func (p *Pools) writeStatus(ctx context.Context, pool *v1alpha1.PodVMPool, count
 	return err
 }
 
-// pricesAge is how long prices count.
-const pricesAge = time.Hour
+const (
+	// pricesAge is how long prices count.
+	pricesAge = time.Hour
+	// pricesTimeout bounds the call for them: VMs are not made meanwhile.
+	pricesTimeout = 10 * time.Second
+)
 
 // costOf returns what an hour of the VMs costs that wait; empty unless the price of each is known.
 func (p *Pools) costOf(ctx context.Context, pool *v1alpha1.PodVMPool, c *cloud.Cloud, count *census) string {
@@ -325,7 +329,12 @@ func (p *Pools) costOf(ctx context.Context, pool *v1alpha1.PodVMPool, c *cloud.C
 	if pool.Spec.Standby == v1alpha1.StandbyStopped || len(waiting) == 0 {
 		return ""
 	}
-	prices, sum := p.vms.memory(pool.Name).pricesOf(p.now(), func() map[string]float64 { return c.Prices(ctx) }), 0.0
+	prices := p.vms.memory(pool.Name).pricesOf(p.now(), func() map[string]float64 {
+		ctx, cancel := context.WithTimeout(ctx, pricesTimeout)
+		defer cancel()
+		return c.Prices(ctx)
+	})
+	sum := 0.0
 	for _, pp := range waiting {
 		if pp.Status.Instance == nil || prices[pp.Status.Instance.Type] <= 0 {
 			return ""

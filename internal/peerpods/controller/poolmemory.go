@@ -140,12 +140,17 @@ func (m *memory) fullSince(zone string, now time.Time) int {
 	return 0
 }
 
-// pricesOf returns the prices, which it asks for once in a while.
+// pricesOf returns the prices, which it asks for once in a while: the cloud, so that nobody waits for it here.
 func (m *memory) pricesOf(now time.Time, ask func() map[string]float64) map[string]float64 {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if now.Sub(m.priced) >= pricesAge || now.Before(m.priced) {
-		m.prices, m.priced = ask(), now
+	prices, age := m.prices, now.Sub(m.priced)
+	m.mu.Unlock()
+	if age >= 0 && age < pricesAge {
+		return prices
 	}
-	return m.prices
+	prices = ask()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.prices, m.priced = prices, now
+	return prices
 }

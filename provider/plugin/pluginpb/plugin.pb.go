@@ -2995,8 +2995,7 @@ func (x *AttachDiskResponse) GetAttachment() *Attachment {
 
 type Attachment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The serial number that the guest reads of the disk, or azure-lun-N: the disk at logical
-	// unit N of an Azure VM, whose disks have no serial number.
+	// What the guest knows the disk by: see Attachment of package provider.
 	Serial        string `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -111,7 +111,7 @@ func (n *newVolume) problem(source *volume) (int, string) {
 		return 400, "Invalid volume: status must be available or in-use"
 	case in.Type != "" && in.Type != VolumeType && in.Type != DefaultVolumeType:
 		return 404, "Volume type with name " + in.Type + " could not be found."
-	case in.Zone != "" && in.Zone != ZoneA && in.Zone != ZoneB:
+	case in.Zone != "" && in.Zone != ZoneA && in.Zone != ZoneB && in.Zone != ZoneOfCinder:
 		return 400, "Availability zone '" + in.Zone + "' is invalid."
 	case len(in.Name) > 255:
 		return 400, "Invalid input for field/attribute name"
@@ -253,7 +253,7 @@ func (c *Cloud) attachVolume(k *call) {
 		k.fail(http.StatusConflict, "conflictingRequest", fmt.Sprintf("Cannot 'attach_volume' instance %s while it is in task_state %s", s.ID, s.Task))
 	case v.Status != "available":
 		k.fail(http.StatusBadRequest, "badRequest", "Invalid input received: Invalid volume: Volume "+v.ID+" status must be available or downloading to reserve, but the current status is "+v.Status+".")
-	case s.Zone != "" && s.Zone != v.Zone:
+	case s.Zone != "" && s.Zone != v.Zone && v.Zone != ZoneOfCinder:
 		k.fail(http.StatusBadRequest, "badRequest", "Invalid volume: Instance "+s.ID+" and volume "+v.ID+" are not in the same availability_zone.")
 	default:
 		v.Status = "attaching"

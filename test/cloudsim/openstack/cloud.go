@@ -32,6 +32,7 @@ const (
 	KeyName                  = "key"
 	VolumeType               = "ssd"
 	ZoneA, ZoneB             = "nova-a", "nova-b"
+	ZoneOfCinder             = "cinder-c"           // Nova has none of that name: all servers can have its volumes
 	step                     = 2 * time.Millisecond // of a server, from task to task
 )
 
