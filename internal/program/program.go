@@ -6,14 +6,10 @@ package program
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 )
 
@@ -58,21 +54,4 @@ func UntilSignal[T any](run func(context.Context) T) T {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	return run(ctx)
-}
-
-// WriteJSON writes v for people as well: indented.
-func WriteJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
-
-// Find returns the path of a program that lies beside this one, or else in PATH.
-func Find(name string) (string, error) {
-	if self, err := os.Executable(); err == nil {
-		if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), name)); err == nil {
-			return beside, nil
-		}
-	}
-	return exec.LookPath(name)
 }

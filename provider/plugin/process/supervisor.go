@@ -262,23 +262,3 @@ func (s *Supervisor) explain(c *child, err error) error {
 // exitNotice is how long it may take from the closing of a process's sockets to the
 // notice of its end.
 const exitNotice = time.Second
-
-const (
-	firstDelay = 100 * time.Millisecond
-	lastDelay  = 30 * time.Second
-	// stable is how long a plugin must run to be trusted again.
-	stable = time.Minute
-)
-
-// backoff says how long to wait before the next start.
-type backoff struct{ delay time.Duration }
-
-// next returns the delay after a process that ran that long: none at first.
-func (b *backoff) next(ran time.Duration) time.Duration {
-	if ran >= stable {
-		b.delay = 0
-	}
-	now := b.delay
-	b.delay = min(max(2*now, firstDelay), lastDelay)
-	return now
-}
