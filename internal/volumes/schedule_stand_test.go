@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/exec"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
 )
 
@@ -25,8 +26,9 @@ import (
 type schedule struct {
 	*testing.T
 	random *rand.Rand
-	cloud  *fake.Cloud
+	cloud  disks
 	faults bool
+	kill   func(vm string) // ends a VM as a crash does; nil where the cloud has none
 	serial int
 
 	controller  *process
@@ -37,6 +39,12 @@ type schedule struct {
 
 	died  map[string]int // processes, by where; and pods that ran, by kind
 	story []string
+}
+
+// disks is a cloud with instances and disks.
+type disks interface {
+	provider.Provider
+	provider.DiskController
 }
 
 // nodeOf is a node; its disks are files.
@@ -55,19 +63,20 @@ func (n *nodeOf) path(parts ...string) string {
 func (n *nodeOf) staging(c *claim) string { return n.path("staging", c.name) }
 func (n *nodeOf) target(p *podOf) string  { return n.path("pods", p.uid, "volume") }
 
-func newSchedule(t *testing.T, seed uint64) *schedule {
-	s := &schedule{T: t, random: rand.New(rand.NewPCG(seed, 0)), faults: true, died: map[string]int{}}
-	var err error
-	if s.cloud, err = fake.New(fake.Options{}); err != nil {
+func onFake(t *testing.T, seed uint64) *schedule {
+	c, err := fake.New(fake.Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	s.controller = s.start(func(f *fuse) Options { return Options{Provider: &mortalCloud{s.cloud, f}, Cluster: "c1"} })
+	return newSchedule(t, seed, func() disks { return c })
+}
+
+// newSchedule returns a schedule whose processes, and those that come after them, each connect to a cloud.
+func newSchedule(t *testing.T, seed uint64, connect func() disks) *schedule {
+	s := &schedule{T: t, random: rand.New(rand.NewPCG(seed, 0)), cloud: connect(), faults: true, died: map[string]int{}}
+	s.controller = s.start(func(f *fuse) Options { return Options{Provider: &mortalCloud{connect(), f}, Cluster: "c1"} })
 	for _, name := range []string{"n1", "n2"} {
-		i, err := s.cloud.CreateInstance(t.Context(), name, name, nil, provider.InstanceTypeSpec{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := &nodeOf{id: i.ID, dir: filepath.Join(t.TempDir(), name), mounts: mount.NewFakeMounter(nil), inUse: map[*claim]bool{}}
+		n := &nodeOf{id: s.instance(name, name), dir: filepath.Join(t.TempDir(), name), mounts: mount.NewFakeMounter(nil), inUse: map[*claim]bool{}}
 		n.process = s.start(func(f *fuse) Options {
 			return Options{Node: &NodeOptions{
 				ID: n.id, Records: n.path("records"), Sys: n.path("sys"), Dev: n.path("dev"), Mounts: mount.NewSafeFormatAndMount(&mortalMounts{n.mounts, f}, exec.New()),
@@ -76,6 +85,15 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 		s.nodes = append(s.nodes, n)
 	}
 	return s
+}
+
+func (s *schedule) instance(name, key string) string {
+	i, err := s.cloud.CreateInstance(s.Context(), name, key, cloudinit.Raw("#cloud-config\nwrite_files: []\n"),
+		provider.InstanceTypeSpec{Tags: map[string]string{provider.TagCluster: "c1", provider.TagKey: key}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return i.ID
 }
 
 // process is one of the driver's, and the next one when it has been killed.
@@ -151,7 +169,7 @@ func (f *fuse) around(name string, call func() error) error {
 
 // mortalCloud is the cloud as a process sees it.
 type mortalCloud struct {
-	*fake.Cloud
+	disks
 	fuse *fuse
 }
 
@@ -166,30 +184,30 @@ func (c *mortalCloud) call(name string, call func() error) error {
 }
 
 func (c *mortalCloud) CreateDisk(ctx context.Context, key string, spec provider.DiskSpec) (d *provider.Disk, err error) {
-	err = c.call("CreateDisk", func() (err error) { d, err = c.Cloud.CreateDisk(ctx, key, spec); return err })
+	err = c.call("CreateDisk", func() (err error) { d, err = c.disks.CreateDisk(ctx, key, spec); return err })
 	return d, err
 }
 
 func (c *mortalCloud) GetDisk(ctx context.Context, id string) (d *provider.Disk, err error) {
-	err = c.call("GetDisk", func() (err error) { d, err = c.Cloud.GetDisk(ctx, id); return err })
+	err = c.call("GetDisk", func() (err error) { d, err = c.disks.GetDisk(ctx, id); return err })
 	return d, err
 }
 
 func (c *mortalCloud) DeleteDisk(ctx context.Context, id string) error {
-	return c.call("DeleteDisk", func() error { return c.Cloud.DeleteDisk(ctx, id) })
+	return c.call("DeleteDisk", func() error { return c.disks.DeleteDisk(ctx, id) })
 }
 
 func (c *mortalCloud) AttachDisk(ctx context.Context, id, instance string) (a *provider.Attachment, err error) {
-	err = c.call("AttachDisk", func() (err error) { a, err = c.Cloud.AttachDisk(ctx, id, instance); return err })
+	err = c.call("AttachDisk", func() (err error) { a, err = c.disks.AttachDisk(ctx, id, instance); return err })
 	return a, err
 }
 
 func (c *mortalCloud) DetachDisk(ctx context.Context, id, instance string) error {
-	return c.call("DetachDisk", func() error { return c.Cloud.DetachDisk(ctx, id, instance) })
+	return c.call("DetachDisk", func() error { return c.disks.DetachDisk(ctx, id, instance) })
 }
 
 func (c *mortalCloud) ResizeDisk(ctx context.Context, id string, bytes int64) (d *provider.Disk, err error) {
-	err = c.call("ResizeDisk", func() (err error) { d, err = c.Cloud.ResizeDisk(ctx, id, bytes); return err })
+	err = c.call("ResizeDisk", func() (err error) { d, err = c.disks.ResizeDisk(ctx, id, bytes); return err })
 	return d, err
 }
 

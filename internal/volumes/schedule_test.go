@@ -35,14 +35,14 @@ func TestSchedulesOfVolumes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("OUTRIGGER_SEED=%q: %v", text, err)
 		}
-		newSchedule(t, seed).run()
+		onFake(t, seed).run()
 		return
 	}
 	died := map[string]int{}
 	for range tier.Rounds(t, 100, 500) {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			s := newSchedule(t, seed)
+			s := onFake(t, seed)
 			s.run()
 			for where, n := range s.died {
 				died[where] += n
@@ -130,7 +130,7 @@ func (s *schedule) run() {
 
 // anything does one step of one of those who work, or of a user.
 func (s *schedule) anything() {
-	switch s.random.IntN(12) {
+	switch s.random.IntN(13) {
 	case 0:
 		if len(s.claims) < 3 {
 			s.serial++
@@ -152,6 +152,11 @@ func (s *schedule) anything() {
 		}
 	case 5:
 		s.everything()
+	case 6:
+		if p := pick(s, s.pods); p != nil && p.vm != "" && !p.removed && s.kill != nil {
+			s.kill(p.vm)
+			p.deleted = true
+		}
 	default:
 		s.oneOf()
 	}
@@ -315,11 +320,7 @@ func (s *schedule) startPod(p *podOf, publishContext map[string]string) {
 
 // startVM does what the adaptor does: the VM first, then the disk that the record names.
 func (s *schedule) startVM(p *podOf) bool {
-	i, err := s.cloud.CreateInstance(s.Context(), p.name, p.uid, nil, provider.InstanceTypeSpec{})
-	if err != nil {
-		s.Fatal(err)
-	}
-	p.vm = i.ID
+	p.vm = s.instance(p.name, p.uid)
 	records, err := directvolume.OfPod(p.on.path("records"), p.uid)
 	if err != nil || len(records) != 1 || records[p.on.target(p)].Disk() != p.claim.handle {
 		s.Fatalf("%s has the records %v, %v", p.name, records, err)
