@@ -93,7 +93,7 @@ func (t Timeline) With(more ...Step) Timeline {
 // the name of a step in an object, must not be a guest's to choose.
 var Names = []string{
 	"await-vm", "tcp-connect", "tls-handshake", "first-reply",
-	"kernel", "restored", "kernel-modules", "drivers-of-clouds", "seed", "identity", "scratch-disk", "hostname", "network", "user-data",
+	"kernel", "restored", "kernel-modules", "drivers-of-clouds", "seed", "identity", "scratch-disk", "hostname", "network", "user-data", "encrypted-scratch-disk",
 	"agent", "pod-network", "forwarder", "create-sandbox", "resolve-image", "download-layer", "unpack-layer", "mount-image",
 	"runtime-create", marks.RuntimeStart,
 }

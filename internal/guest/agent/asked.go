@@ -26,7 +26,8 @@ var beyond = []struct {
 	{"policy.rego", false, "initdata has a policy.rego, and this VM image enforces no policy: exec and all else would be allowed. Use an image with a policy engine, or leave the policy out"},
 	{"aa.toml", false, "initdata or the node configures an attestation agent (aa.toml), and this VM image has none. Use an image that attests, or leave it out"},
 	{"cdh.toml", false, "initdata or the node configures a confidential data hub (cdh.toml), and this VM image has none. Use an image that has one, or leave it out"},
-	{"scratch-space.marker", true, "the node asks for an encrypted scratch disk (-enable-scratch-space, ENABLE_SCRATCH_SPACE), and this VM image mounts scratch disks as they are. Use an image that encrypts, or unset it"},
+	// PID 1 removes it when that is done, or writes why it cannot be.
+	{"scratch-space.marker", true, "the node asks for an encrypted scratch disk (-enable-scratch-space, ENABLE_SCRATCH_SPACE), and this VM has none: unset that, or use a VM image that can"},
 }
 
 // checkAsked returns an error if the node asked for something that this agent
@@ -40,7 +41,11 @@ func (a *Agent) checkAsked() error {
 		if err != nil {
 			return status.Errorf(codes.FailedPrecondition, "cannot read what the node asks of this VM: %v", err)
 		}
-		if b.empty || len(bytes.TrimSpace(data)) > 0 {
+		text := bytes.TrimSpace(data)
+		switch {
+		case b.empty && len(text) > 0:
+			return status.Errorf(codes.FailedPrecondition, "%s: %s", b.what, text)
+		case b.empty || len(text) > 0:
 			return status.Error(codes.FailedPrecondition, b.what)
 		}
 	}

@@ -34,6 +34,18 @@ func TestWhatIsAskedAndCannotBeGiven(t *testing.T) {
 	}
 }
 
+// TestReasonOfNoEncryption: what PID 1 wrote is in the error.
+func TestReasonOfNoEncryption(t *testing.T) {
+	a, _ := specAgent(t)
+	a.cfg.Provisioned = t.TempDir()
+	if err := os.WriteFile(filepath.Join(a.cfg.Provisioned, "scratch-space.marker"), []byte("no such cipher\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.checkAsked(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "encrypted scratch disk") || !strings.HasSuffix(err.Error(), ": no such cipher") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestUnreadableIsNotEmpty: what cannot be read may ask for anything.
 func TestUnreadableIsNotEmpty(t *testing.T) {
 	a, _ := specAgent(t)

@@ -5,6 +5,7 @@ package guestinit
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,5 +115,24 @@ func TestDisksOfPodsAreNotOurs(t *testing.T) {
 	// A provider that cannot set serial numbers.
 	if got := withSerial([]disk{pod}, "scratch"); len(got) != 1 {
 		t.Errorf("scratch disks %v, want %v", got, pod)
+	}
+}
+
+// TestOnlyOurDiskIsErased: a pod's disk can have the label of a scratch disk, and no provider gives it the serial number.
+func TestOnlyOurDiskIsErased(t *testing.T) {
+	labelled := disk{dev: "/dev/sda", fstype: "ext4", label: "scratch"}
+	for _, c := range []struct {
+		disks    []disk
+		dev, err string
+	}{
+		{nil, "", ""},
+		{[]disk{{dev: "/dev/sda", fstype: "ext4", label: "data"}}, "", ""},
+		{[]disk{labelled, {dev: "/dev/vdb", serial: "scratch"}}, "/dev/vdb", ""},
+		{[]disk{labelled}, "", "/dev/sda has the label scratch"},
+	} {
+		dev, err := scratchToErase(c.disks)
+		if dev != c.dev || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v: %q, %v", c.disks, dev, err)
+		}
 	}
 }

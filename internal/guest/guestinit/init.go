@@ -153,6 +153,7 @@ func (g *guest) boot() {
 		{"hostname", false, g.setHostname},
 		{"network", false, g.setupNetwork},
 		{"user-data", false, g.provision},
+		{"encrypted scratch disk", false, g.encryptScratch},
 		{"services", true, g.startServices},
 	})
 }

@@ -41,7 +41,7 @@ type settings struct {
 	PodImages          []string      `flag:"pod-images" env:"POD_IMAGES" usage:"VM images that pods may name by annotation: NAME, NAME* or *; a pod that names another one is refused. Empty: no pod may name one, since whoever chooses the image is root in its VM, on the network of the nodes"`
 	InsecureRegistries []string      `flag:"insecure-registries" env:"INSECURE_REGISTRIES" usage:"registries that VMs may speak plain HTTP to where they do not answer HTTPS: HOST (any port), HOST:PORT, or @node for this node as its VMs see it. Others need TLS, also at private addresses"`
 	AuthFile           string        `flag:"auth-file" env:"AUTH_FILE" usage:"registry credentials for the VM, in the form of Docker's config.json; read for each VM, at most 12288 bytes"`
-	Scratch            bool          `flag:"enable-scratch-space" env:"ENABLE_SCRATCH_SPACE" default:"false" usage:"have the VM encrypt a scratch disk for images. Outrigger's own VM image cannot: with it pods do not start, and say so"`
+	Scratch            bool          `flag:"enable-scratch-space" env:"ENABLE_SCRATCH_SPACE" default:"false" usage:"have the VM encrypt its scratch disk, for images and containers' files, with a key that only its memory has; a pod whose VM cannot does not start, and says why. A VM without a scratch disk has all that in memory"`
 
 	PoolSize   int64    `group:"A pool on this node (without Kubernetes, where pools are PodVMPools)" flag:"pool-size" default:"0" min:"0" max:"1000" usage:"so many VMs that have booted wait for the next pods; 0: none"`
 	PoolVCPUs  int64    `flag:"pool-vcpus" default:"0" min:"0" usage:"virtual CPUs of a VM that waits; 0: as of a pod that asks for none"`
