@@ -22,24 +22,22 @@ const (
 	secretText, secretCommand = "the pod's own words 1764", `"the pod's own words $((42*42))"`
 )
 
-// scratchVM is a VM with a scratch disk as the provider qemu makes it, and a shell.
+// scratchVM is a VM with a shell and a scratch disk as the provider qemu makes it, which is asked to encrypt that.
 type scratchVM struct {
 	*vm
 	disk string
 }
 
-func startScratchVM(t *testing.T, image, cmdline string, asks bool) *scratchVM {
+func startScratchVM(t *testing.T, image, cmdline string) *scratchVM {
 	t.Helper()
 	userData, _ := identity(t, "podvm", false)
-	if asks {
-		config, err := cloudinit.Parse([]byte(userData))
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.WriteFiles = append(config.WriteFiles, cloudinit.WriteFile{Path: "/run/peerpod/scratch-space.marker"})
-		if userData, err = config.Generate(); err != nil {
-			t.Fatal(err)
-		}
+	config, err := cloudinit.Parse([]byte(userData))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.WriteFiles = append(config.WriteFiles, cloudinit.WriteFile{Path: "/run/peerpod/scratch-space.marker"})
+	if userData, err = config.Generate(); err != nil {
+		t.Fatal(err)
 	}
 	seed, err := nocloud.Seed{Hostname: "podvm", UserData: userData, Network: nocloud.Network{Version: 2}}.Image()
 	if err != nil {
@@ -79,12 +77,12 @@ func (v *scratchVM) writeText(t *testing.T) []byte {
 }
 
 // TestEncryptedScratchDisk: with -enable-scratch-space nothing that the guest writes, and no file system, is on the
-// host's disk; where the kernel cannot encrypt, nothing is written there.
+// host's disk; where the kernel cannot encrypt, nothing is written there. test/run TestEncryptedScratchSpace shows what is seen without.
 func TestEncryptedScratchDisk(t *testing.T) {
 	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-system-x86_64", "qemu-system-x86", "mke2fs", "e2fsprogs")
 	image := buildOwnImage(t, true)
 	t.Run("encrypted", func(t *testing.T) {
-		v := startScratchVM(t, image, "", true)
+		v := startScratchVM(t, image, "")
 		content := v.writeText(t)
 		v.await(t, "encrypted the scratch disk")
 		if bytes.Contains(content, []byte(secretText)) || hasExt4Superblock(content) {
@@ -96,14 +94,8 @@ func TestEncryptedScratchDisk(t *testing.T) {
 		v.await(t, "/dev/dm-0 /run/kata-containers ext4 rw,nosuid,nodev,noatime")
 		v.await(t, "ls: /run/peerpod/*.marker: No such file or directory") // the agent starts pods
 	})
-	t.Run("plain", func(t *testing.T) {
-		content := startScratchVM(t, image, "", false).writeText(t)
-		if !bytes.Contains(content, []byte(secretText)) || !hasExt4Superblock(content) {
-			t.Error("without the request the text is not on the disk either: this test proves nothing")
-		}
-	})
 	t.Run("refused", func(t *testing.T) {
-		v := startScratchVM(t, image, "module_blacklist=dm_crypt", true)
+		v := startScratchVM(t, image, "module_blacklist=dm_crypt")
 		content := v.writeText(t)
 		v.await(t, "ERROR: encrypted scratch disk: the kernel cannot encrypt /dev/vdb")
 		if bytes.Contains(content, []byte(secretText)) {
