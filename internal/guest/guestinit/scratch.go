@@ -50,7 +50,8 @@ func (g *guest) replaceScratch(dev string) error {
 		g.con.logf("no scratch disk: images and containers' files are in memory")
 		return nil
 	}
-	if err := unix.Unmount(scratchDir, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: nothing is mounted there
+	// EINVAL and ENOENT: nothing is mounted there.
+	if err := unix.Unmount(scratchDir, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount %s: %w", scratchDir, err)
 	}
 	// A processor without AES refuses that module: what counts is whether the kernel can encrypt.
