@@ -3,8 +3,6 @@
 package cluster
 
 import (
-	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/client-go/kubernetes"
-	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/outrigger/outrigger/test/cluster/registrar"
 	"github.com/outrigger/outrigger/test/stand"
 )
 
@@ -72,27 +70,10 @@ func withoutWorkloads(manifests string) string {
 	return strings.Join(kept, "\n---\n")
 }
 
-// register is node-driver-registrar: kubelet finds a socket in its folder and asks what is there.
+// register is node-driver-registrar.
 func register(t testing.TB, n *Node) {
 	t.Helper()
-	path := n.Path("/var/lib/kubelet/plugins_registry/" + csiDriver + "-reg.sock")
-	must(t, os.MkdirAll(filepath.Dir(path), 0o750), "kubelet's folder of plugins")
-	listener, err := net.Listen("unix", path)
+	stop, err := registrar.Serve(n.Path(registrar.Folder), csiDriver, csiNodeSocket)
 	must(t, err, "register the driver")
-	server := grpc.NewServer()
-	registration.RegisterRegistrationServer(server, registrar{})
-	go server.Serve(listener)
-	t.Cleanup(server.Stop)
-}
-
-type registrar struct {
-	registration.UnimplementedRegistrationServer
-}
-
-func (registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: csiDriver, Endpoint: csiNodeSocket, SupportedVersions: []string{"1.0.0"}}, nil
-}
-
-func (registrar) NotifyRegistrationStatus(context.Context, *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	return &registration.RegistrationStatusResponse{}, nil
+	t.Cleanup(stop)
 }

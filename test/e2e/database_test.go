@@ -27,10 +27,15 @@ import (
 
 // database says what it finds, and then writes without end: each line that it prints is of a row that is
 // committed, and on the disk (SQLite, "PRAGMA synchronous": FULL).
-const database = `sqlite3 /data/db 'pragma journal_mode=wal; create table if not exists t(i integer primary key, x text)' >/dev/null
-echo "found $(sqlite3 /data/db "select count(*)||' '||ifnull(max(i),0)||' '||(select group_concat(integrity_check) from pragma_integrity_check) from t")"
+const database = openDatabase + `
 echo started
-yes "insert into t(x) values(hex(randomblob(1000))); select 'committed '||last_insert_rowid();" | sqlite3 -cmd 'pragma synchronous=full' /data/db`
+yes "` + commit + `" | sqlite3 -cmd 'pragma synchronous=full' /data/db`
+
+const (
+	openDatabase = `sqlite3 /data/db 'pragma journal_mode=wal; create table if not exists t(i integer primary key, x text)' >/dev/null
+echo "found $(sqlite3 /data/db "select count(*)||' '||ifnull(max(i),0)||' '||(select group_concat(integrity_check) from pragma_integrity_check) from t")"`
+	commit = "insert into t(x) values(hex(randomblob(1000))); select 'committed '||last_insert_rowid();"
+)
 
 // databaseKilled: a database on a volume keeps every commit that it has acknowledged, whatever is killed by
 // SIGKILL while it writes: adaptor, controller, CSI driver, kubelet, relay, and at last its VM. The first four
@@ -69,6 +74,39 @@ func databaseKilled(t *testing.T, s *suite) {
 	s.deleteClaims(t, "data")
 }
 
+// databaseMoves: a database moves from a pod in a VM to an ordinary pod, on a node that is an instance of the provider, and back.
+func databaseMoves(t *testing.T, s *suite) {
+	if s.own == nil || *providerName != "qemu" {
+		t.Skip("it makes a node of a VM of provider qemu, in a cluster of the suite's own")
+	}
+	class := s.needVolumes(t)
+	sqlite := sqlite(t)
+	ref := push(t, s.images.busybox[:strings.LastIndex(s.images.busybox, "/")]+"/sqlite:1", sqlite)
+	s.startVMNode(t, "vmnode", cluster.Image{Ref: ref, Image: sqlite})
+	inVM := func(name string, more ...any) {
+		s.start(t, s.pod(name, database).withClaims("data").image(ref), more...)
+		s.awaitLine(t, name, "started")
+	}
+	inVM("writer", claim("data", class, "1Gi"))
+	s.writesOn(t, "writer", 0, "nothing")
+	before := s.committed(t, "writer")
+	s.delete(t, "writer")
+	// What it says is its termination message: nobody reaches a VM's kubelet.
+	ordinary := s.pod("ordinary", "{ "+openDatabase+"\nyes \""+commit+"\" | head -n 500 | sqlite3 -cmd 'pragma synchronous=full' /data/db | tail -n 1; } >/dev/termination-log").
+		withClaims("data").image(ref).with("hostNetwork: true\nnodeName: vmnode\ntolerations: [{operator: Exists}]")
+	delete(ordinary.spec, "runtimeClassName")
+	s.create(t, ordinary)
+	s.ended(t, "ordinary")
+	said := s.jsonpath(t, "pod/ordinary", "{.status.containerStatuses[0].state.terminated.message}")
+	last := wantFound(t, "ordinary", said, before)
+	want(t, "the ordinary pod", said, fmt.Sprint("committed ", last+500))
+	s.delete(t, "ordinary")
+	inVM("again")
+	wantFound(t, "again", s.logs(t, "again"), last+500)
+	s.delete(t, "again")
+	s.deleteClaims(t, "data")
+}
+
 // keptAll removes a pod whose VM was killed, and has the next one find what it committed.
 func (s *suite) keptAll(t *testing.T, pod, next string, start func(string, ...any)) {
 	t.Helper()
@@ -76,17 +114,24 @@ func (s *suite) keptAll(t *testing.T, pod, next string, start func(string, ...an
 	acknowledged := s.committed(t, pod)
 	s.delete(t, pod)
 	start(next)
-	log := s.logs(t, next)
-	var rows, last int
+	last := wantFound(t, next, s.logs(t, next), acknowledged)
+	s.writesOn(t, next, last, "the VM of pod "+pod)
+}
+
+// wantFound looks for each commit that was acknowledged in what a pod says that it found, and returns the last that there is.
+func wantFound(t *testing.T, pod, said string, acknowledged int) (last int) {
+	t.Helper()
+	var rows int
 	var integrity string
-	if _, err := fmt.Sscanf(log[strings.Index(log, "found"):], "found %d %d %s", &rows, &last, &integrity); err != nil {
-		t.Fatalf("%v: %s", err, clip(log))
+	_, said, _ = strings.Cut(said, "found ")
+	if _, err := fmt.Sscanf(said, "%d %d %s", &rows, &last, &integrity); err != nil {
+		t.Fatalf("%v: %s", err, clip(said))
 	}
-	t.Logf("%s acknowledged %d commits, and %s found %d rows", pod, acknowledged, next, rows)
+	t.Logf("%d commits were acknowledged, and %s found %d rows", acknowledged, pod, rows)
 	if acknowledged == 0 || last < acknowledged || rows != last || integrity != "ok" {
 		t.Errorf("%d rows, the last %d, of %d that were acknowledged; integrity %s", rows, last, acknowledged, integrity)
 	}
-	s.writesOn(t, next, last, "the VM of pod "+pod)
+	return last
 }
 
 // committed returns the last commit that a pod has acknowledged.
@@ -121,14 +166,20 @@ func (s *suite) writesOn(t *testing.T, pod string, before int, killed string) {
 // killDaemon kills a program in a pod of the node.
 func (s *suite) killDaemon(t *testing.T, program string) {
 	t.Helper()
+	kill(t, s.daemonPID(t, program))
+}
+
+// daemonPID returns the process of a program in a pod of the node.
+func (s *suite) daemonPID(t *testing.T, program string) string {
+	t.Helper()
 	for _, line := range strings.Split(s.own.node.Ctr(t, "tasks", "ls"), "\n")[1:] {
 		pid := strings.Fields(line)[1]
 		if exe, err := os.Readlink("/proc/" + pid + "/exe"); err == nil && filepath.Base(exe) == program {
-			kill(t, pid)
-			return
+			return pid
 		}
 	}
 	t.Fatalf("%s does not run on the node", program)
+	return ""
 }
 
 // killVM kills the QEMU of an instance, whose folder is on its command line.

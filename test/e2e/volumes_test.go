@@ -17,6 +17,7 @@ var volumes = []scenario{
 	{name: "CSIMultiDiskPersistence", vms: 2, variant: true, play: severalDisks},
 	{name: "CSIVolumeExpansion", vms: 1, play: expansion},
 	{name: "CSIDatabaseKilled", vms: 2, alone: true, variant: true, play: databaseKilled},
+	{name: "CSIDatabaseMoves", vms: 3, alone: true, variant: true, play: databaseMoves},
 }
 
 // needVolumes returns the StorageClass of our CSI driver.
