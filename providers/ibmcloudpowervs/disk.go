@@ -126,8 +126,6 @@ func (p *Provider) deleteVolume(ctx context.Context, kind, id string) error {
 		return err
 	case v.keyOf(kind) == "":
 		return fmt.Errorf("%w: it was not made here", provider.ErrPermissionDenied)
-	case v.instance() != "":
-		return fmt.Errorf("%w: instance %s has it", provider.ErrInUse, v.instance())
 	}
 	clones, err := p.volumes(ctx, func(other *volume) bool { return isClone(other, kind, v.Name) })
 	if err != nil {

@@ -94,14 +94,17 @@ func TestADiskStaysWithoutItsInstance(t *testing.T) {
 	if err := p.DeleteInstance(ctx, node); err != nil {
 		t.Fatal(err)
 	}
+	if err := p.DetachDisk(ctx, d.ID, node); err != nil { // waits until it is gone
+		t.Fatal(err)
+	}
 	other := s.node(t, p)
-	if _, err := p.AttachDisk(ctx, d.ID, other); err != nil { // waits until the first is gone
+	if _, err := p.AttachDisk(ctx, d.ID, other); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.AttachDisk(ctx, d.ID, node); !errors.Is(err, provider.ErrNotFound) {
 		t.Errorf("to an instance that is gone: %v", err)
 	}
-	if err := errors.Join(p.DetachDisk(ctx, d.ID, node), p.DeleteInstance(ctx, other), p.DetachDisk(ctx, d.ID, other), p.DeleteDisk(ctx, d.ID)); err != nil {
+	if err := errors.Join(p.DeleteInstance(ctx, other), p.DetachDisk(ctx, d.ID, other), p.DeleteDisk(ctx, d.ID)); err != nil {
 		t.Error(err)
 	}
 	s.awaitNothing(t)
@@ -164,7 +167,8 @@ func TestACloneThatFails(t *testing.T) {
 	}
 }
 
-// TestACloneWithoutItsName is no disk; the next call goes on with it, and a deletion removes it.
+// TestACloneWithoutItsName is not a disk: the next call makes it one, or another if it is in state error. What a disk's name is
+// on stays, in whatever state.
 func TestACloneWithoutItsName(t *testing.T) {
 	s := newStand(t)
 	p := s.mustOpen(t)
@@ -180,11 +184,50 @@ func TestACloneWithoutItsName(t *testing.T) {
 	if err := p.DeleteDisk(ctx, d.ID); err != nil { // the clone does not need it
 		t.Fatal(err)
 	}
+	if _, err := p.CreateDisk(ctx, "c", provider.DiskSpec{Bytes: 1, Tags: cloudsim.OwnerTags("c")}); !errors.Is(err, provider.ErrAlreadyExists) {
+		t.Errorf("the key has a copy: %v", err)
+	}
 	made := mustDisk(t, p, "c", provider.DiskSpec{FromDisk: d.ID})
 	if got := s.World.Calls()["powervs:volumes.clone.create"]; got != 1 {
 		t.Errorf("%d clones", got)
 	}
+	if err := s.Break(made.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: d.ID, Tags: cloudsim.OwnerTags("c")}); !errors.Is(err, provider.ErrUnknown) || !strings.Contains(err.Error(), made.ID) {
+		t.Errorf("a disk in state error: %v", err)
+	}
+	if _, err := p.GetDisk(ctx, made.ID); err != nil {
+		t.Errorf("a disk in state error is gone: %v", err)
+	}
 	if err := p.DeleteDisk(ctx, made.ID); err != nil {
+		t.Error(err)
+	}
+	s.awaitNothing(t)
+}
+
+// TestACloneInStateError is made again.
+func TestACloneInStateError(t *testing.T) {
+	s := newStand(t)
+	p := s.mustOpen(t)
+	ctx := t.Context()
+	d := mustDisk(t, p, "d", provider.DiskSpec{})
+	s.World.Script(cloudsim.Refused("powervs:volumes.update", http.StatusForbidden, "denied"))
+	if _, err := p.CreateSnapshot(ctx, "s", d.ID, cloudsim.OwnerTags("s")); !errors.Is(err, provider.ErrPermissionDenied) {
+		t.Fatal(err)
+	}
+	for _, r := range s.World.Own() {
+		if r.ID != d.ID {
+			if err := s.Break(r.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	made, err := p.CreateSnapshot(ctx, "s", d.ID, cloudsim.OwnerTags("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.DeleteSnapshot(ctx, made.ID), p.DeleteDisk(ctx, d.ID)); err != nil {
 		t.Error(err)
 	}
 	s.awaitNothing(t)

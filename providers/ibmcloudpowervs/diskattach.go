@@ -42,7 +42,7 @@ func (p *Provider) attachStep(ctx context.Context, diskID, instanceID string) (*
 	}
 	switch state := i.state(); {
 	case v.instance() != "" && !slices.Contains(v.Instances, instanceID):
-		return nil, p.heldBy(ctx, v.instance())
+		return nil, inUse(v)
 	case state != provider.StateRunning && state != provider.StateStopped:
 		return nil, fmt.Errorf("%w: the instance is in state %s", provider.ErrUnavailable, i.status())
 	case v.instance() != "" && v.State == stateInUse && v.WWN != "":
@@ -60,15 +60,6 @@ func (p *Provider) attachStep(ctx context.Context, diskID, instanceID string) (*
 		}
 	}
 	return nil, err
-}
-
-// heldBy returns ErrInUse unless the instance that has a disk goes just now.
-func (p *Provider) heldBy(ctx context.Context, id string) error {
-	holder, err := p.getVM(ctx, id)
-	if err != nil || holder == nil || holder.state() == provider.StateDeleting {
-		return err
-	}
-	return fmt.Errorf("%w: instance %s has it", provider.ErrInUse, id)
 }
 
 func attachmentOf(diskID, instanceID string) string {

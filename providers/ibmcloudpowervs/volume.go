@@ -69,6 +69,10 @@ func (v *volume) instance() string {
 	return v.Instances[0]
 }
 
+func inUse(v *volume) error {
+	return fmt.Errorf("%w: instance %s has it", provider.ErrInUse, v.instance())
+}
+
 // keyOf returns the key of what was made here as such; empty for others', and for a clone that is not a disk yet.
 func (v *volume) keyOf(kind string) string {
 	pairs := decodeTags(v.UserTags)
@@ -169,6 +173,8 @@ func (p *Provider) makeStep(ctx context.Context, m *making, plan func() error, s
 			return nil, err
 		}
 		return nil, p.makeVolume(ctx, m, sending)
+	case list[0].State == stateError && list[0].Name != m.name:
+		return nil, p.removeVolume(ctx, m.kind, list[0].ID) // nobody ever had it
 	case list[0].State == stateError:
 		return nil, fmt.Errorf("%w: volume %s is in state error: look for the reason in the workspace, and delete it there if nothing is on it", provider.ErrUnknown, list[0].ID)
 	case list[0].State != stateAvailable && list[0].State != stateInUse:
@@ -193,7 +199,11 @@ func (p *Provider) finish(ctx context.Context, m *making, plan func() error, clo
 	if clone.bytes() < m.size<<30 {
 		change = map[string]any{"size": m.size}
 	}
-	return p.api.send(ctx, http.MethodPut, "/volumes/"+clone.ID, change, nil)
+	err := p.api.send(ctx, http.MethodPut, "/volumes/"+clone.ID, change, nil)
+	if failure.HasStatus(err, http.StatusNotFound) {
+		return nil // another call has removed it, after it had finished its own
+	}
+	return err
 }
 
 // makeVolume sends the request. As that of an instance it goes on when ctx ends.
@@ -248,7 +258,7 @@ func (p *Provider) removeVolume(ctx context.Context, kind, id string) error {
 		case err != nil:
 			return false, err
 		case v.instance() != "":
-			return false, fmt.Errorf("%w: instance %s has it", provider.ErrInUse, v.instance())
+			return false, inUse(v)
 		case v.State != stateAvailable && v.State != stateError:
 			return false, nil
 		}

@@ -36,6 +36,7 @@ type volume struct {
 	state                    string // what it is in until busy
 	goes                     bool   // with its VM
 	goneVM                   bool   // the VM goes at the end of busy
+	broken                   bool
 	tags                     []string
 	data                     []byte
 }
@@ -44,6 +45,8 @@ func (v *volume) now() string {
 	switch {
 	case time.Now().Before(v.busy):
 		return v.state
+	case v.broken:
+		return "error"
 	case v.vm != "":
 		return "in-use"
 	}
@@ -110,7 +113,7 @@ func (s *Sim) serveVolume(out http.ResponseWriter, r *http.Request, v *volume) {
 	case http.MethodPut:
 		s.updateVolume(out, r, v)
 	case http.MethodDelete:
-		if state := v.now(); state != "available" { // an assumption: 400, as Cinder's
+		if state := v.now(); state != "available" && state != "error" { // an assumption: 400, as Cinder's
 			refuse(out, http.StatusBadRequest, "volume %s is in state %s", v.id, state)
 			return
 		}
@@ -352,6 +355,9 @@ func (s *Sim) ForeignVolume(name string, userTags []string) (id string, remove f
 		return nil
 	}
 }
+
+// Break puts a volume into state error.
+func (s *Sim) Break(id string) error { return s.withVolume(id, func(v *volume) { v.broken = true }) }
 
 // WriteDisk and ReadDisk write and read the first bytes of a volume.
 func (s *Sim) WriteDisk(id string, data []byte) error {
