@@ -3,6 +3,7 @@
 package ibmcloudpowervs
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -228,6 +229,45 @@ func TestACloneInStateError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(p.DeleteSnapshot(ctx, made.ID), p.DeleteDisk(ctx, d.ID)); err != nil {
+		t.Error(err)
+	}
+	s.awaitNothing(t)
+}
+
+// TestACloneThatComesLate, of a process that has gone, is never the disk, and goes with it.
+func TestACloneThatComesLate(t *testing.T) {
+	s := newStand(t)
+	dying, p := s.mustOpen(t), s.mustOpen(t)
+	d := mustDisk(t, p, "d", provider.DiskSpec{})
+	hold := cloudsim.NewHold()
+	s.World.Script(cloudsim.Held("powervs:volumes.clone.create", hold))
+	ctx, die := context.WithCancel(t.Context())
+	died := make(chan error)
+	go func() {
+		_, err := dying.CreateDisk(ctx, "c", provider.DiskSpec{FromDisk: d.ID, Tags: cloudsim.OwnerTags("c")})
+		died <- err
+	}()
+	for deadline := time.Now().Add(time.Minute); s.World.Calls()["powervs:volumes.clone.create"] == 0 && time.Now().Before(deadline); {
+		if _, err := p.GetDisk(t.Context(), d.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	die()
+	if err := <-died; !errors.Is(err, provider.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	made := mustDisk(t, p, "c", provider.DiskSpec{FromDisk: d.ID})
+	hold.Release()
+	if again := mustDisk(t, s.mustOpen(t), "c", provider.DiskSpec{FromDisk: d.ID}); again.ID != made.ID {
+		t.Errorf("%s and then %s", made.ID, again.ID)
+	}
+	if own := s.World.Own(); len(own) != 2 {
+		t.Errorf("what came late is still there: %v", own)
+	}
+	if err := s.CloneAgain(made.ID); err != nil { // another, at which nobody looks before the deletion
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.DeleteDisk(t.Context(), made.ID), p.DeleteDisk(t.Context(), d.ID)); err != nil {
 		t.Error(err)
 	}
 	s.awaitNothing(t)

@@ -359,6 +359,11 @@ func (s *Sim) ForeignVolume(name string, userTags []string) (id string, remove f
 // Break puts a volume into state error.
 func (s *Sim) Break(id string) error { return s.withVolume(id, func(v *volume) { v.broken = true }) }
 
+// CloneAgain makes a clone as that which has become a volume was when it was new, as of a request that was lost.
+func (s *Sim) CloneAgain(id string) error {
+	return s.withVolume(id, func(v *volume) { s.addVolume("clone-"+v.name+"-00000", v.tier, v.size, v.tags, false) })
+}
+
 // WriteDisk and ReadDisk write and read the first bytes of a volume.
 func (s *Sim) WriteDisk(id string, data []byte) error {
 	return s.withVolume(id, func(v *volume) { v.data = slices.Clone(data) })
