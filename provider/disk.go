@@ -134,8 +134,14 @@ type Attachment struct {
 	// virtio and NVMe, page 0x80 of the vital product data of SCSI. It is unique among the
 	// disks of the instance, and has 1 to 20 characters: virtio cuts it there. Of a cloud whose
 	// disks have none it is SerialLUN and a logical unit number, and of a persistent disk of Google's its device name.
+	// Of a disk with a world wide name it is [SerialOfWWN].
 	Serial string
 }
+
+// SerialOfWWN returns the serial of a SCSI disk by its world wide name, which the guest reads as NAA designator in page 0x83
+// of the vital product data: its last 20 digits. The digits before are those of a manufacturer and the beginning of the number
+// of a storage system.
+func SerialOfWWN(wwn string) string { return wwn[max(0, len(wwn)-20):] }
 
 // SerialLUN begins the Serial of a disk without a serial number: azure-lun-3 is the data disk of an Azure VM that the
 // guest sees at logical unit 3 of the controllers for data disks, or as namespace 5 of the NVMe controller of remote disks.

@@ -28,7 +28,7 @@ func googleName(folder, device string) (name string, is bool) {
 	is = textOf(filepath.Join(folder, "device/vendor")) == googleVendor && textOf(filepath.Join(folder, "device/model")) == googleModel
 	if is {
 		page, _ := os.ReadFile(filepath.Join(folder, "device/vpd_pg83"))
-		return vendorDesignator(page), true
+		return strings.Trim(designatorIn(page, codeASCII, typeVendor), " \x00"), true
 	}
 	if textOf(filepath.Join(folder, "device/model")) != googleNVMe && textOf(filepath.Join(folder, "device/serial")) != googleNVMe {
 		return "", false
@@ -40,17 +40,23 @@ func googleName(folder, device string) (name string, is bool) {
 	return namespaceName(identifyNamespace(device, uint32(number))), true
 }
 
-// vendorDesignator returns the vendor's own name of a logical unit, as text, of page 0x83 of its vital product data: after
-// a header of four bytes, designators of a header of four bytes each (SPC-6, "Device Identification VPD page").
-func vendorDesignator(page []byte) string {
+// Code sets and types of designators of a logical unit (SPC-6, "Device Identification VPD page").
+const (
+	codeBinary, codeASCII = 1, 2
+	typeVendor, typeNAA   = 0, 3
+)
+
+// designatorIn returns the first of a code set and a type of page 0x83 of the vital product data: after a header of four
+// bytes, designators have a header of four bytes each.
+func designatorIn(page []byte, wantCode, wantType byte) string {
 	for page = page[min(4, len(page)):]; len(page) >= 4; {
 		codeSet, kind, size := page[0]&0x0f, page[1]&0x3f, int(page[3]) // the kind with what it is of: 0 is the unit
 		page = page[4:]
 		if size > len(page) {
 			return ""
 		}
-		if codeSet == 2 && kind == 0 { // ASCII, vendor specific
-			return strings.Trim(string(page[:size]), " \x00")
+		if codeSet == wantCode && kind == wantType {
+			return string(page[:size])
 		}
 		page = page[size:]
 	}

@@ -5,6 +5,7 @@
 package blockdevice
 
 import (
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -23,9 +24,15 @@ func Find(sys, dev, serial string) (devices []string) {
 		read, serial = lunOf, lun
 	}
 	disks, _ := os.ReadDir(filepath.Join(sys, "block"))
+	paths := 0 // devices that are ways to one disk with a world wide name
 	for _, disk := range disks {
-		device := filepath.Join(dev, disk.Name())
-		if read(filepath.Join(sys, "block", disk.Name()), device) == serial {
+		device, folder := filepath.Join(dev, disk.Name()), filepath.Join(sys, "block", disk.Name())
+		switch {
+		case hasName(folder, serial):
+			if paths++; paths == 1 {
+				devices = append(devices, throughMultipath(folder, device))
+			}
+		case read(folder, device) == serial:
 			devices = append(devices, device)
 		}
 	}
@@ -79,22 +86,62 @@ func lunOf(folder, _ string) string {
 	return address[3]
 }
 
+// hasName reports whether a SCSI disk has the world wide name that a serial is of.
+func hasName(folder, serial string) bool {
+	page, _ := os.ReadFile(filepath.Join(folder, "device/vpd_pg83"))
+	naa := hex.EncodeToString([]byte(designatorIn(page, codeBinary, typeNAA)))
+	return naa != "" && provider.SerialOfWWN(naa) == serial
+}
+
+// throughMultipath returns the device that multipathd has made of a disk's paths (dm-uuid of device-mapper-multipath), which
+// are then not to be used themselves; without it device.
+func throughMultipath(folder, device string) string {
+	holders, _ := os.ReadDir(filepath.Join(folder, "holders"))
+	for _, holder := range holders {
+		if strings.HasPrefix(textOf(filepath.Join(folder, "holders", holder.Name(), "dm/uuid")), "mpath-") {
+			return filepath.Join(filepath.Dir(device), holder.Name())
+		}
+	}
+	return device
+}
+
 // textOf returns what a file of sysfs says; empty if it cannot be read.
 func textOf(path string) string {
 	data, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(data))
 }
 
+// Discover has the kernel ask all SCSI hosts for disks: a virtual Fibre Channel adapter does not say that it has another.
+func Discover(sys string) error {
+	hosts, _ := filepath.Glob(filepath.Join(sys, "class/fc_host/*"))
+	var errs []error
+	for _, host := range hosts {
+		errs = append(errs, tell(filepath.Join(sys, "class/scsi_host", filepath.Base(host), "scan"), "- - -"))
+	}
+	return errors.Join(errs...)
+}
+
 // Rescan has the kernel ask a SCSI disk for its size: not every controller says that a disk has
-// grown. Others say so by themselves.
+// grown. Others say so by themselves. Of a disk of several paths each is asked; multipathd follows.
 func Rescan(sys, dev string) error {
-	rescan, err := os.OpenFile(filepath.Join(sys, "block", filepath.Base(dev), "device/rescan"), os.O_WRONLY, 0)
+	folder := filepath.Join(sys, "block", filepath.Base(dev))
+	errs := []error{tell(filepath.Join(folder, "device/rescan"), "1")}
+	slaves, _ := os.ReadDir(filepath.Join(folder, "slaves"))
+	for _, slave := range slaves {
+		errs = append(errs, tell(filepath.Join(folder, "slaves", slave.Name(), "device/rescan"), "1"))
+	}
+	return errors.Join(errs...)
+}
+
+// tell writes into a file of sysfs if there is one.
+func tell(path, text string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	_, err = rescan.WriteString("1")
-	return errors.Join(err, rescan.Close())
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Close())
 }

@@ -17,6 +17,12 @@ func (n *node) device(serial string) (string, error) {
 		return "", invalid("publish_context has no %s", keySerial)
 	}
 	found := blockdevice.Find(n.Sys, n.Dev, serial)
+	if len(found) == 0 {
+		if err := blockdevice.Discover(n.Sys); err != nil {
+			return "", fmt.Errorf("look for the disk with the serial number %s: %w", serial, err)
+		}
+		found = blockdevice.Find(n.Sys, n.Dev, serial)
+	}
 	switch {
 	case len(found) > 1:
 		return "", fmt.Errorf("%w: disks %s all have the serial number %s", errPrecondition, strings.Join(found, ", "), serial)

@@ -23,6 +23,12 @@ func TestConformance(t *testing.T) {
 			Reopen:   func() provider.Provider { return s.mustOpen(t) },
 			NoAccess: noAccess(t, s),
 			Leaks:    s.leaks,
+			Disk:     provider.DiskSpec{Bytes: 1 << 30, Type: "tier3", Zone: sim.Zone}, DisksPerInstance: sim.MaxVolumes,
+			WriteDisk: s.WriteDisk, ReadDisk: s.ReadDisk,
+			Foreign: func(tags map[string]string) (conformance.Foreign, error) {
+				id, remove := s.ForeignVolume("database", encodeTags(tags))
+				return conformance.Foreign{DiskID: id, Remove: remove}, nil
+			},
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				return s.UserData(id)
 			},

@@ -56,21 +56,31 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	if err != nil {
 		return nil, err
 	}
-	ctx, done := p.api.life.Begin(ctx)
-	unlock, err := p.locks.Take(ctx, sandboxID)
+	ctx, sending, end, err := p.begin(ctx, sandboxID)
 	if err != nil {
-		done()
 		return nil, err
 	}
-	var sending sync.WaitGroup
-	defer func() {
-		go func() { // not before it is known what a request has made
+	defer end()
+	return p.findOrMake(ctx, sandboxID, body, sending)
+}
+
+// begin has one call at a time make something of a key. The next begins when the call has ended and it is known what the
+// requests that it counts in sending have made.
+func (p *Provider) begin(ctx context.Context, key string) (_ context.Context, sending *sync.WaitGroup, end func(), err error) {
+	ctx, done := p.api.life.Begin(ctx)
+	unlock, err := p.locks.Take(ctx, key)
+	if err != nil {
+		done()
+		return nil, nil, nil, err
+	}
+	sending = new(sync.WaitGroup)
+	return ctx, sending, func() {
+		go func() {
 			sending.Wait()
 			unlock()
 			done()
 		}()
-	}()
-	return p.findOrMake(ctx, sandboxID, body, &sending)
+	}, nil
 }
 
 // body returns the whole request.
@@ -95,7 +105,7 @@ func (p *Provider) body(podName, key string, cloudConfig cloudinit.CloudConfigGe
 	return &newVM{
 		ServerName: nameOf(podName, key), ImageID: image, Memory: s.memory, Processors: s.processors,
 		ProcType: p.cfg.ProcessorType, SysType: s.system, Networks: []networkRef{{p.cfg.Network}},
-		KeyPairName: p.cfg.SSHKey, UserData: userData, UserTags: encodeTags(owned),
+		KeyPairName: p.cfg.SSHKey, UserData: userData, UserTags: encodeTags(owned), StoragePoolAffinity: new(false),
 	}, nil
 }
 
@@ -155,7 +165,7 @@ func (p *Provider) make(ctx context.Context, body *newVM, sending *sync.WaitGrou
 	sending.Add(1)
 	made, err := lifetime.Outlive(ctx, func() (made []vm, err error) {
 		defer sending.Done()
-		err = p.api.sendToEnd(ctx, http.MethodPost, "/pvm-instances", body, &made)
+		err = p.api.sendToEnd(ctx, http.MethodPost, p.api.path("/pvm-instances"), body, &made)
 		return made, err
 	})
 	return p.accepted(body, made, err)

@@ -24,6 +24,7 @@ const page = "../../docs/providers/ibmcloud-powervs.md"
 func TestDocsNameTheCalls(t *testing.T) {
 	s := newStand(t)
 	s.cfg.Network = sim.DHCPNetwork
+	s.GoWithVM = true
 	p := s.mustOpen(t)
 	if err := p.ConfigVerifier(); err != nil {
 		t.Fatal(err)
@@ -39,6 +40,7 @@ func TestDocsNameTheCalls(t *testing.T) {
 		func() error { _, err := p.GetInstance(t.Context(), made.ID); return err },
 		func() error { return p.PowerOff(t.Context(), made.ID) },
 		func() error { return p.PowerOn(t.Context(), made.ID) },
+		func() error { return cloudsim.DiskLife(t.Context(), p, 1<<30, made.ID) },
 	} {
 		if err := step(); err != nil {
 			t.Fatal(err)
@@ -75,11 +77,11 @@ func callTable(calls []string) string {
 	text.WriteString("| call | role |\n|---|---|\n")
 	for _, call := range calls {
 		name, ok := strings.CutPrefix(call, "powervs:")
-		if !ok || call == sim.LateFailure {
+		if !ok || call == sim.LateFailure || call == sim.LateClone {
 			continue
 		}
 		role := "Reader"
-		if strings.HasSuffix(name, ".create") || strings.HasSuffix(name, ".delete") || strings.HasSuffix(name, ".action") {
+		if strings.HasSuffix(name, ".create") || strings.HasSuffix(name, ".delete") || strings.HasSuffix(name, ".action") || strings.HasSuffix(name, ".update") {
 			role = "Manager"
 		}
 		fmt.Fprintf(&text, "| `%s` | %s |\n", name, role)

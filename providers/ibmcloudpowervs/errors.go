@@ -47,6 +47,7 @@ var wordsOf = []struct {
 	{"no valid host", provider.ErrCapacity},
 	{"not enough", provider.ErrCapacity},
 	{"no available", provider.ErrCapacity},
+	{"maximum number of volumes", provider.ErrCapacity},
 	{"quota", provider.ErrQuota},
 	{"exceeds the limit", provider.ErrQuota},
 }

@@ -66,11 +66,11 @@ func (c *client) sendTo(ctx context.Context, method, path string, in, out any) e
 	return c.rest.Send(ctx, method, c.cfg.endpoint()+path, in, out)
 }
 
-// sendToEnd is send, but only the time limit of a call ends it, not ctx or close.
+// sendToEnd is sendTo, but only the time limit of a call ends it, not ctx or close.
 func (c *client) sendToEnd(ctx context.Context, method, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 	defer cancel()
-	return c.rest.Send(ctx, method, c.cfg.endpoint()+c.path(path), in, out)
+	return c.rest.Send(ctx, method, c.cfg.endpoint()+path, in, out)
 }
 
 func (c *client) path(below string) string {

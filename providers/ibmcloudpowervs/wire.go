@@ -23,6 +23,8 @@ type newVM struct {
 	KeyPairName string       `json:"keyPairName,omitempty"`
 	UserData    string       `json:"userData,omitempty"` // base64
 	UserTags    []string     `json:"userTags,omitempty"`
+	// StoragePoolAffinity is false where disks of any storage pool can be attached.
+	StoragePoolAffinity *bool `json:"storagePoolAffinity"`
 }
 
 type networkRef struct {

@@ -41,7 +41,7 @@ func TestCapabilities(t *testing.T) {
 		{(*docker.Provider)(nil), []provider.Capability{list, get, console, node, balancers, verify}},
 		{(*gcp.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*ibmcloud.Provider)(nil), []provider.Capability{list, get, power, types, disks, snapshots, imports, verify}},
-		{(*ibmcloudpowervs.Provider)(nil), []provider.Capability{list, get, power, verify}},
+		{(*ibmcloudpowervs.Provider)(nil), []provider.Capability{list, get, power, disks, snapshots, verify}},
 		{(*libvirt.Provider)(nil), []provider.Capability{list, get, console, power, node, disks, snapshots, imports, verify, limited}},
 		{(*openstack.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify}},
 		{(*qemu.Provider)(nil), []provider.Capability{list, get, console, power, types, node, disks, snapshots}},

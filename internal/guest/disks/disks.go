@@ -216,6 +216,9 @@ func (d *Disks) await(ctx context.Context, serial string) (string, error) {
 	for {
 		switch found := blockdevice.Find(d.Sys, d.Dev, serial); len(found) {
 		case 0:
+			if err := blockdevice.Discover(d.Sys); err != nil {
+				return "", fmt.Errorf("look for the disk with the serial number %.100q: %w", serial, err)
+			}
 		case 1:
 			return found[0], nil
 		default:

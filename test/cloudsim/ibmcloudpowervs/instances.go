@@ -70,6 +70,8 @@ func (s *Sim) instances(out http.ResponseWriter, r *http.Request, path []string)
 		refuse(out, http.StatusNotFound, "pvm-instance %s does not exist", path[0])
 	case len(path) == 2 && path[1] == "action" && r.Method == http.MethodPost:
 		s.act(out, r, m)
+	case len(path) == 3 && path[1] == "volumes":
+		s.attachments(out, r, m, path[2])
 	case len(path) == 1 && r.Method == http.MethodGet:
 		writeJSON(out, http.StatusOK, m.show(true))
 	case len(path) == 1 && r.Method == http.MethodDelete:
@@ -84,6 +86,7 @@ func (s *Sim) Tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep()
+	s.settleVolumes()
 }
 
 func (s *Sim) sweep() {
@@ -213,12 +216,7 @@ func (s *Sim) add(body *models.PVMInstanceCreate, foreign bool) *machine {
 		network: *body.Networks[0].NetworkID, mac: fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", s.serial>>16, s.serial>>8&255, s.serial&255),
 		address: fmt.Sprintf("192.168.%d.%d", s.serial/250%250, s.serial%250+2), made: s.last, step: s.Step, create: body,
 	}
-	for _, tag := range body.UserTags {
-		if tag = strings.ToLower(tag); !slices.Contains(m.tags, tag) {
-			m.tags = append(m.tags, tag)
-		}
-	}
-	slices.Reverse(m.tags) // in no order that was given
+	m.tags = kept(body.UserTags)
 	if *body.ImageID == BrokenImage {
 		m.failure = "the image does not boot"
 	}

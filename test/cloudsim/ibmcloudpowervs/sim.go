@@ -47,12 +47,17 @@ type Sim struct {
 	// TokenLife is how long tokens last.
 	TokenLife time.Duration
 
-	mu     sync.Mutex
-	vms    map[string]*machine
-	serial int
-	last   time.Time // of a creation
-	tokens map[string]time.Time
-	denied map[string]bool
+	// GoWithVM has volumes that are attached from now on be deleted with their VM, unless somebody says otherwise.
+	GoWithVM bool
+
+	mu      sync.Mutex
+	vms     map[string]*machine
+	volumes map[string]*volume
+	tasks   map[string]*task
+	serial  int
+	last    time.Time // of a creation
+	tokens  map[string]time.Time
+	denied  map[string]bool
 }
 
 // New starts a workspace that ends with the test.
@@ -61,6 +66,7 @@ func New(t testing.TB, world *cloudsim.World) *Sim {
 	s := &Sim{
 		World: world, Step: 3 * time.Millisecond, TokenLife: time.Hour,
 		vms: map[string]*machine{}, tokens: map[string]time.Time{}, denied: map[string]bool{},
+		volumes: map[string]*volume{}, tasks: map[string]*task{},
 	}
 	s.Server = cloudsim.Serve(t, world.Handler(http.HandlerFunc(s.serve), action, strike))
 	return s
@@ -75,6 +81,15 @@ func (s *Sim) Deny(action string) {
 
 const prefix = "/pcloud/v1/cloud-instances/"
 
+// below returns the path below the workspace; version 2 of the API only has clones.
+func below(path string) string {
+	rest, newer := strings.CutPrefix(path, "/pcloud/v2/cloud-instances/"+Instance+"/volumes/clone")
+	if newer {
+		return "volumes/clone" + rest
+	}
+	return strings.TrimPrefix(path, prefix+Instance+"/")
+}
+
 // action names a request for the script and the log.
 func action(r *http.Request) string {
 	if r.URL.Path == "/identity/token" {
@@ -83,11 +98,15 @@ func action(r *http.Request) string {
 	if strings.HasPrefix(r.URL.Path, "/pcloud/v1/tenants/") {
 		return "powervs:sshkeys.get"
 	}
-	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, prefix), "/")
+	_, path, _ := strings.Cut(strings.TrimPrefix(strings.Replace(r.URL.Path, "/v2/", "/v1/", 1), prefix), "/")
 	parts := strings.Split(path, "/")
-	verbs := map[string]string{http.MethodPost: "create", http.MethodDelete: "delete", http.MethodGet: "get"}
+	verbs := map[string]string{http.MethodPost: "create", http.MethodDelete: "delete", http.MethodGet: "get", http.MethodPut: "update"}
 	verb := verbs[r.Method]
 	switch {
+	case len(parts) == 4 && parts[2] == "volumes":
+		return "powervs:pvm-instances.volumes." + verb
+	case len(parts) > 1 && strings.HasPrefix(parts[1], "clone"):
+		return "powervs:volumes." + parts[1] + "." + verb
 	case len(parts) == 3 && parts[2] == "action":
 		verb = "action"
 	case r.Method == http.MethodGet && (len(parts) == 1 || path == "services/dhcp"):
@@ -130,10 +149,10 @@ func (s *Sim) serve(out http.ResponseWriter, r *http.Request) {
 	case !s.authorized(out, r):
 	case r.URL.Path == "/pcloud/v1/tenants/"+Account+"/sshkeys/"+SSHKey:
 		writeJSON(out, http.StatusOK, map[string]string{"name": SSHKey, "sshKey": "ssh-rsa AAAA"})
-	case !strings.HasPrefix(r.URL.Path, prefix+Instance+"/"):
+	case below(r.URL.Path) == r.URL.Path:
 		refuse(out, http.StatusNotFound, "no such resource")
 	default:
-		s.workspace(out, r, strings.Split(strings.TrimPrefix(r.URL.Path, prefix+Instance+"/"), "/"))
+		s.workspace(out, r, strings.Split(below(r.URL.Path), "/"))
 	}
 }
 
@@ -141,6 +160,8 @@ func (s *Sim) workspace(out http.ResponseWriter, r *http.Request, path []string)
 	switch {
 	case path[0] == "pvm-instances":
 		s.instances(out, r, path[1:])
+	case path[0] == "volumes":
+		s.serveVolumes(out, r, path[1:])
 	case r.Method != http.MethodGet:
 		refuse(out, http.StatusMethodNotAllowed, "%s", r.Method)
 	case len(path) == 2 && path[0] == "images" && slices.Contains([]string{Image, BrokenImage}, path[1]):
