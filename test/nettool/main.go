@@ -9,6 +9,7 @@
 //	nettool datagram HOST:PORT SIZE  print "echoed" when a UDP datagram of SIZE bytes, never fragmented, comes back
 //	nettool echo PORT                send back what comes by TCP and UDP, for ever
 //	nettool lookup NAME              print the addresses
+//	nettool lock FILE                lock it or fail at once, print "locked", unlock it when standard input ends
 //	nettool pattern BYTES            write blocks of 1024 bytes that begin with their number
 package main
 
@@ -36,7 +37,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return errors.New("usage: nettool send|receive|listen|datagram|echo|lookup|pattern ARGUMENTS")
+		return errors.New("usage: nettool send|receive|listen|datagram|echo|lookup|lock|pattern ARGUMENTS")
 	}
 	switch args[0] {
 	case "send":
@@ -51,10 +52,26 @@ func run(args []string) error {
 		return echo(args[1])
 	case "lookup":
 		return lookup(args[1])
+	case "lock":
+		return lock(args[1])
 	case "pattern":
 		return pattern(args[1])
 	}
 	return fmt.Errorf("no command %q", args[0])
+}
+
+func lock(name string) error {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return os.NewSyscallError("flock", err)
+	}
+	fmt.Println("locked")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 type zeros struct{}

@@ -89,6 +89,8 @@ type Agent struct {
 	copies  *copier
 	serial  atomic.Uint64
 
+	nfs sync.Mutex // held while a network file system is mounted
+
 	mu         sync.Mutex
 	sandbox    *sandbox // nil before CreateSandbox
 	containers map[string]*container

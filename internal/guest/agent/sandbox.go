@@ -134,8 +134,14 @@ func (a *Agent) closeSandbox(sb *sandbox) error {
 	if sb.pause != nil {
 		errs = append(errs, a.reaper.Kill(sb.pause))
 	}
+	var remote []string
 	sb.mu.Lock()
 	for path := range sb.mounts {
+		if filepath.Base(filepath.Dir(path)) == networkVolumes {
+			remote = append(remote, path)
+			delete(sb.mounts, path)
+			continue
+		}
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 			errs = append(errs, &os.PathError{Op: "unmount", Path: path, Err: err})
 			continue
@@ -143,6 +149,7 @@ func (a *Agent) closeSandbox(sb *sandbox) error {
 		delete(sb.mounts, path)
 	}
 	sb.mu.Unlock()
+	errs = append(errs, a.unmountNFS(remote))
 	if err := errors.Join(errs...); err != nil {
 		return err // what is still mounted must not be emptied
 	}

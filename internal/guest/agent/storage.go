@@ -30,7 +30,7 @@ const (
 	driverBind      = "bind"
 )
 
-var storageHandlers = []string{driverImage, driverLocal, driverEphemeral, driverBind}
+var storageHandlers = []string{driverImage, driverLocal, driverEphemeral, driverBind, driverNFS}
 
 // addStorage makes one storage that is not an image. Storages belong to the
 // sandbox: containers that name the same one share it, and it outlives them,
@@ -61,6 +61,8 @@ func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
 		err = mountEphemeral(target, s)
 	case driverBind:
 		err = mountBind(a.local(s.GetSource()), target, s)
+	case driverNFS:
+		err = a.mountNFS(target, s)
 	default:
 		return status.Errorf(codes.Unimplemented, "storage driver %q at %s: this agent has only %s",
 			s.GetDriver(), s.GetMountPoint(), strings.Join(storageHandlers, ", "))
@@ -120,8 +122,8 @@ func makeLocal(target string, s *agent.Storage) error {
 	return os.NewSyscallError("chmod", unix.Chmod(target, uint32(mode)))
 }
 
-// Folders of a pod's volumes: emptyDirs on the VM's disk, and those in its memory.
-var volumeFolder = regexp.MustCompile(`^.*?/(?:rootfs/local|sandbox/ephemeral)/[^/]+`)
+// Folders of a pod's volumes: emptyDirs on the VM's disk, those in its memory, and network file systems.
+var volumeFolder = regexp.MustCompile(`^.*?/(?:rootfs/local|sandbox/ephemeral|` + networkVolumes + `)/[^/]+`)
 
 // volumeOf returns the volume of the pod that path is in, and where; within is empty
 // for a path that is not within a volume.

@@ -90,3 +90,28 @@ func TestFSGroupStaysInTheVolume(t *testing.T) {
 		t.Error("the volume is not the group's")
 	}
 }
+
+// TestNFSRefused is what never gets to mount(2): the folders beside are emptied at the pod's end.
+func TestNFSRefused(t *testing.T) {
+	a := &Agent{cfg: Config{Root: t.TempDir()}}
+	for target, s := range map[string]*agent.Storage{
+		filepath.Join(a.cfg.Root, "shared/x"):                 {Fstype: "nfs4"},
+		filepath.Join(a.cfg.Root, networkVolumes, "deeper/x"): {Fstype: "nfs4"},
+		filepath.Join(a.cfg.Root, networkVolumes, "x"):        {Fstype: "ext4"},
+	} {
+		want := map[string]string{"nfs4": "cannot be mounted there, but in /run/kata-containers/network-volumes", "ext4": `file system "ext4" is not NFS`}[s.Fstype]
+		if err := a.mountNFS(target, s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s at %s: error %v, want %q", s.Fstype, target, err, want)
+		}
+	}
+	for options, want := range map[string]string{
+		"vers=4.2,addr=192.0.2.1":                "192.0.2.1:2049",
+		"vers=4.0,port=7,addr=2001:db8::1":       "[2001:db8::1]:7",
+		"vers=3,mountport=20048,addr=192.0.2.1":  "", // the server's rpcbind knows it
+		"vers=3,addr=192.0.2.1,port=2050,nolock": "192.0.2.1:2050",
+	} {
+		if got := nfsServer(strings.Split(options, ",")); got != want {
+			t.Errorf("%s: server %q, want %q", options, got, want)
+		}
+	}
+}

@@ -19,7 +19,7 @@ import (
 // stages returns the stages of modules.list and of the image's /modules.order, in
 // load order.
 func stages() []string {
-	return []string{"early", "storage", "start", "late", "demand", "crypt", stageCloud}
+	return []string{"early", "storage", "start", "late", "demand", "crypt", "asked", stageCloud}
 }
 
 // stageCloud is the stage of modules that are loaded only if the VM has their device;

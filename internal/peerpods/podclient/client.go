@@ -171,6 +171,9 @@ const (
 	guestShared     = "/run/kata-containers/shared/containers"
 	guestContainers = "/run/kata-containers"
 	guestEphemeral  = "/run/kata-containers/sandbox/ephemeral"
+	// GuestNetwork is where the guest mounts network file systems: in none of the folders that its agent
+	// empties at the pod's end, or it would empty what is on the server.
+	GuestNetwork = "/run/kata-containers/network-volumes"
 	// GuestShm is the pod's shared memory, made by CreateSandbox.
 	GuestShm = "/run/kata-containers/sandbox/shm"
 )

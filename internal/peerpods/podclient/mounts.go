@@ -29,6 +29,8 @@ const (
 	MountVolume MountType = "volume"
 	// MountEphemeral is an emptyDir in the guest's memory, shared by name.
 	MountEphemeral MountType = "ephemeral"
+	// MountNetwork is a network file system that the guest mounts.
+	MountNetwork MountType = "network"
 )
 
 // Mount is one mount of a container.
@@ -36,8 +38,10 @@ type Mount struct {
 	Type MountType
 	// Source is a host path (bind) or a name (volume, ephemeral).
 	Source string
-	// SubPath is a folder of a volume or ephemeral, or a file that the pod has made
-	// there, that is mounted in place of all of it; relative and without "..".
+	// Storage is what the guest's agent mounts (network); mounts of one mount point share it.
+	Storage *agent.Storage
+	// SubPath is a folder of a volume, ephemeral or network, or a file that there is in
+	// it, that is mounted in place of all of it; relative and without "..".
 	SubPath string
 	// Destination is the absolute path in the container.
 	Destination string
@@ -98,7 +102,7 @@ func (p *Pod) hosts() []byte {
 // PlaceMount brings a mount's content into the guest. CreateContainer has to carry
 // the storages that the mount needs.
 func (p *Pod) PlaceMount(ctx context.Context, containerID string, m Mount) (*agent.Mount, []*agent.Storage, error) {
-	if m.SubPath != "" && (!filepath.IsLocal(m.SubPath) || m.Type != MountVolume && m.Type != MountEphemeral) {
+	if m.SubPath != "" && (!filepath.IsLocal(m.SubPath) || m.Type != MountVolume && m.Type != MountEphemeral && m.Type != MountNetwork) {
 		return nil, nil, fmt.Errorf("subPath %q: it has to be a path in a volume of the pod", m.SubPath)
 	}
 	switch m.Type {
@@ -119,6 +123,11 @@ func (p *Pod) PlaceMount(ctx context.Context, containerID string, m Mount) (*age
 		return bindMount(m, "bind", path.Join(at, m.SubPath)), m.withSubPath(&agent.Storage{
 			Driver: "ephemeral", Source: "tmpfs", Fstype: "tmpfs", Options: m.size(), MountPoint: at,
 		}), nil
+	case MountNetwork:
+		if !slices.Contains(p.storageDrivers, m.Storage.Driver) {
+			return nil, nil, fmt.Errorf("%s: the agent of this VM image mounts no network file systems (%s): use an image of this version of Outrigger", m.Storage.Source, m.Storage.Driver)
+		}
+		return bindMount(m, "bind", path.Join(m.Storage.MountPoint, m.SubPath)), []*agent.Storage{m.Storage}, nil
 	}
 	return nil, nil, fmt.Errorf("unknown mount type %q", m.Type)
 }

@@ -94,7 +94,9 @@ type Pod struct {
 	health agent.HealthService
 	guest  guest.GuestService
 	pause  *Container
-	stop   context.CancelFunc
+	// storageDrivers are those that the guest's agent has.
+	storageDrivers []string
+	stop           context.CancelFunc
 
 	mu         sync.Mutex
 	containers map[string]*Container
@@ -268,7 +270,8 @@ func (p *Pod) CreateSandbox(ctx context.Context) error {
 		return err
 	}
 	details := &agent.GuestDetailsRequest{MemBlockSize: true, MemHotplugProbe: true}
-	_, err := ask(ctx, p, "", CallTimeout, p.agent.GetGuestDetails, details)
+	answer, err := ask(ctx, p, "", CallTimeout, p.agent.GetGuestDetails, details)
+	p.storageDrivers = answer.GetAgentDetails().GetStorageHandlers()
 	return err
 }
 

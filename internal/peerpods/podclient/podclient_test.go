@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/test/fakeagent"
 )
 
@@ -394,5 +395,16 @@ func TestOOM(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the event did not arrive")
 		}
+	}
+}
+
+// The fake agent lists no storage drivers: one of an older image, and Kata's, have no NFS.
+func TestNetworkFileSystemOfAnOlderImage(t *testing.T) {
+	p := startPod(t, startNode(t), podclient.PodSpec{})
+	_, _, err := p.PlaceMount(testContext(t), "c", podclient.Mount{
+		Type: podclient.MountNetwork, Destination: "/x", Storage: &agent.Storage{Driver: "nfs", Source: "nas.example:/x", MountPoint: podclient.GuestNetwork + "/x"},
+	})
+	if err == nil || !strings.Contains(err.Error(), "nas.example:/x: the agent of this VM image mounts no network file systems (nfs): use an image of this version") {
+		t.Error(err)
 	}
 }

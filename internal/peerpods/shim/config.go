@@ -39,6 +39,9 @@ type Config struct {
 
 	// Ignored are the file's keys that mean nothing to this shim.
 	Ignored []string `toml:"-"`
+
+	// mountInfo is /proc/self/mountinfo, except in tests.
+	mountInfo string `toml:"-"`
 }
 
 // The fields' tags say what they mean; the reference is made from them.
@@ -67,7 +70,7 @@ type OwnConfig struct {
 }
 
 func defaultConfig() *Config {
-	c := &Config{}
+	c := &Config{mountInfo: "/proc/self/mountinfo"}
 	c.Hypervisor.Remote.Socket = DefaultSocket
 	c.Hypervisor.Remote.Timeout = int(podclient.StartTimeout / time.Second)
 	c.Hypervisor.Remote.EnableAnnotations = []string{

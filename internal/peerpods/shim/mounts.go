@@ -68,7 +68,9 @@ func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, 
 	}
 	out.mounts = append(out.mounts, guestMount(m, mount.Type, mount.Source))
 	for _, storage := range storages {
-		storage.FsGroup = fsGroup(source.Source)
+		if kind != sourceNetwork { // its files belong to whom the server says
+			storage.FsGroup = fsGroup(source.Source)
+		}
 	}
 	out.storages = append(out.storages, storages...)
 	switch {
@@ -112,6 +114,7 @@ const (
 	sourceEmptyDir                   // created on the guest's disk
 	sourceMemory                     // created in the guest's memory
 	sourceDisk                       // a disk of the VM
+	sourceNetwork                    // mounted by the guest
 )
 
 const emptyDir = "kubernetes.io~empty-dir"
@@ -134,12 +137,24 @@ func (c *Config) classify(m oci.Mount) (podclient.Mount, sourceKind, error) {
 	if disk, err := isDisk(directvolume.Root, filepath.Join(volume, "mount")); volume != "" && (disk || err != nil) {
 		return out, 0, cmp.Or(err, fmt.Errorf("%s is a subPath of a volume whose disk the VM has: a pod in a VM cannot have it: mount the whole volume", m.Source))
 	}
-	switch plugin := volumePlugin(cmp.Or(volume, m.Source)); {
+	plugin := volumePlugin(cmp.Or(volume, m.Source))
+	switch copied := slices.Contains(copiedPlugins, plugin); {
 	case plugin == emptyDir:
 		return emptyDirMount(out, volume)
-	case slices.Contains(copiedPlugins, plugin) && volume == "":
+	case copied && volume == "":
 		return out, sourceWatched, nil
-	case plugin != "" && !slices.Contains(copiedPlugins, plugin):
+	case copied:
+		return out, sourceCopied, c.checkCopyable(m)
+	}
+	mount, path, err := c.network(m.Source)
+	if err != nil {
+		return out, 0, err
+	}
+	if mount != nil {
+		out, err = c.networkMount(out, volume, mount, path)
+		return out, sourceNetwork, err
+	}
+	if plugin != "" {
 		return out, 0, fmt.Errorf("%s is a volume of plugin %s on the node: a pod in a VM cannot use it, since the VM shares no file system with the node", m.Source, plugin)
 	}
 	return out, sourceCopied, c.checkCopyable(m)

@@ -24,7 +24,7 @@ type sentMount struct {
 
 // inVM are the kinds of volumes that a pod in a VM can have. Claims are among them: which driver one is of, the pod
 // does not say, and it can be that of disks of VMs.
-var inVM = []string{"configMap", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "persistentVolumeClaim", "projected", "secret"}
+var inVM = []string{"configMap", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "nfs", "persistentVolumeClaim", "projected", "secret"}
 
 // warnings says what has no effect in a VM, and what will keep a container from starting, to whoever creates the pod.
 func (s *sentPod) warnings() []string {

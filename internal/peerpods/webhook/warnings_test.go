@@ -18,7 +18,8 @@ func TestWarnings(t *testing.T) {
 		{"", `,"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"c"}},{"name":"w","ephemeral":{}}]`, ""},
 		{`,"volumeMounts":[{"name":"v","mountPath":"/x","mountPropagation":"HostToContainer"}]`, "", `mountPropagation "HostToContainer" of volume "v"`},
 		{`,"volumeMounts":[{"name":"v","mountPath":"/x","mountPropagation":"None"}]`, "", ""},
-		{"", `,"volumes":[{"name":"v","nfs":{"server":"s","path":"/"}}]`, "cannot use nfs"},
+		{"", `,"volumes":[{"name":"v","nfs":{"server":"s","path":"/"}}]`, ""},
+		{"", `,"volumes":[{"name":"v","cephfs":{"monitors":["m"]}}]`, "cannot use cephfs"},
 		{`,"volumeMounts":[{"name":"v","mountPath":"/x"}]`, `,"volumes":[{"name":"v","hostPath":{"path":"/srv"}}]`, "readOnly: true"},
 		{`,"volumeMounts":[{"name":"v","mountPath":"/x","readOnly":true}]`, `,"volumes":[{"name":"v","hostPath":{"path":"/srv"}}]`, ""},
 		{"", `,"initContainers":[{"name":"i","volumeMounts":[{"name":"v","mountPath":"/x"}]}],"volumes":[{"name":"v","hostPath":{"path":"/srv"}}]`, "readOnly: true"},
@@ -34,7 +35,7 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("%s: allowed %v, warnings %q, want %q", object, resp.Allowed, said, c.want)
 		}
 	}
-	many := strings.Repeat(`{"name":"`+strings.Repeat("n", 4000)+`","nfs":{}},`, 50)
+	many := strings.Repeat(`{"name":"`+strings.Repeat("n", 4000)+`","iscsi":{}},`, 50)
 	resp := ask(t, fmt.Sprintf(reviewFormat, fmt.Sprintf(pod, "", `,"volumes":[`+strings.TrimSuffix(many, ",")+`]`)))
 	if len(resp.Warnings) != maxWarnings || len(strings.Join(resp.Warnings, "")) > 4096 || len(resp.Warnings[0]) > 256 {
 		t.Errorf("%d warnings, the first of %d bytes", len(resp.Warnings), len(resp.Warnings[0]))
