@@ -37,7 +37,7 @@ func startNFS(t *testing.T) *nfsServer {
 	t.Helper()
 	for _, program := range []string{"ganesha.nfsd", "rpcbind"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed: run apt-get install --no-install-recommends nfs-ganesha-vfs to run this test", program)
+			t.Fatalf("%s is not installed: run `make setup`", program)
 		}
 	}
 	dir := stand.Dir(t)

@@ -3,8 +3,10 @@
 package guestinit
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -95,7 +97,14 @@ func loadModule(path string) error {
 		return err
 	}
 	defer f.Close()
-	err = unix.FinitModule(int(f.Fd()), "", 0)
+	if plain, notGzip := gzip.NewReader(f); notGzip != nil {
+		err = unix.FinitModule(int(f.Fd()), "", 0) // which reads it from its beginning
+	} else { // one that few VMs need
+		var module []byte
+		if module, err = io.ReadAll(plain); err == nil {
+			err = unix.InitModule(module, "")
+		}
+	}
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("load %s: %w", path, err)
 	}

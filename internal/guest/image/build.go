@@ -243,12 +243,12 @@ func (b *builder) addModules(ctx context.Context) error {
 	}
 	b.tree.file("modules.order", 0o644, []byte(order))
 	b.tree.file("modules.alias", 0o644, []byte(tree.aliasLines(files, wanted)))
-	for base, src := range files {
-		data, err := os.ReadFile(src)
+	for base, file := range files {
+		data, err := file.content()
 		if err != nil {
 			return err
 		}
-		b.tree.file("modules/"+base, 0o644, stripSignature(data))
+		b.tree.file("modules/"+base, 0o644, data)
 	}
 	b.summary.Modules = len(files)
 	return nil

@@ -4,6 +4,8 @@ package image
 
 import (
 	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,8 +21,11 @@ import (
 // stages returns the stages of modules.list and of the image's /modules.order, in
 // load order.
 func stages() []string {
-	return []string{"early", "storage", "start", "late", "demand", "crypt", "asked", stageCloud}
+	return append([]string{"early", "storage", "start", "late", "demand"}, seldom...)
 }
+
+// seldom are the stages whose modules most VMs never load: they are compressed, since each VM has the initramfs in memory.
+var seldom = []string{"crypt", "asked", stageCloud}
 
 // stageCloud is the stage of modules that are loaded only if the VM has their device;
 // see modules.list.
@@ -132,9 +137,9 @@ func (t *moduleTree) closure(name string) ([]string, error) {
 
 // loadOrder returns the content of /modules.order, lines of "STAGE FILE
 // DEPENDENCY...", and the files in it by their name in /modules.
-func (t *moduleTree) loadOrder(wanted []wantedModule) (order string, files map[string]string, err error) {
+func (t *moduleTree) loadOrder(wanted []wantedModule) (order string, files map[string]moduleFile, err error) {
 	var b strings.Builder
-	files = map[string]string{}
+	files = map[string]moduleFile{}
 	for _, stage := range stages() {
 		for _, w := range wanted {
 			if w.stage != stage {
@@ -146,14 +151,38 @@ func (t *moduleTree) loadOrder(wanted []wantedModule) (order string, files map[s
 			}
 			for _, f := range list {
 				base := path.Base(f)
-				if files[base] == "" {
-					files[base] = filepath.Join(t.dir, f)
+				if files[base].path == "" {
+					files[base] = moduleFile{filepath.Join(t.dir, f), slices.Contains(seldom, stage)}
 					fmt.Fprintf(&b, "%s %s\n", stage, strings.Join(t.withDeps(f), " "))
 				}
 			}
 		}
 	}
 	return b.String(), files, nil
+}
+
+// moduleFile is a file of the kernel's package.
+type moduleFile struct {
+	path     string
+	compress bool
+}
+
+// content returns what the image has of it.
+func (f moduleFile) content() ([]byte, error) {
+	data, err := os.ReadFile(f.path)
+	if err != nil {
+		return nil, err
+	}
+	if data = stripSignature(data); !f.compress {
+		return data, nil
+	}
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(data)
+		err = cmp.Or(err, w.Close())
+	}
+	return b.Bytes(), err
 }
 
 // withDeps returns the base names of a module and then of its dependencies, these in
@@ -171,7 +200,7 @@ func (t *moduleTree) withDeps(file string) []string {
 // modules in the image. The stages load the drivers of most devices. Aliases are
 // needed only for the kernel's own requests, which have no bus prefix, and for the
 // modules of stageCloud.
-func (t *moduleTree) aliasLines(files map[string]string, wanted []wantedModule) string {
+func (t *moduleTree) aliasLines(files map[string]moduleFile, wanted []wantedModule) string {
 	have, cloud := map[string]bool{}, map[string]bool{}
 	for base := range files {
 		have[moduleName(base)] = true

@@ -75,7 +75,7 @@ func TestUnknownModuleIsAnError(t *testing.T) {
 }
 
 func TestAliasesAreThoseOfTheImageWithoutDevices(t *testing.T) {
-	files := map[string]string{"virtio-rng.ko": "", "virtio_net.ko": ""}
+	files := map[string]moduleFile{"virtio-rng.ko": {}, "virtio_net.ko": {}}
 	if got, want := sampleModules(t).aliasLines(files, nil), "net-pf-9 virtio_rng\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
