@@ -50,8 +50,7 @@ func (d *Driver) Serve(ctx context.Context, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(d.Intercept))
-	d.Register(server)
+	server := d.server()
 	stop := context.AfterFunc(ctx, func() {
 		late := time.AfterFunc(15*time.Second, server.Stop)
 		defer late.Stop()
