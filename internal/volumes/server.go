@@ -50,6 +50,11 @@ func (d *Driver) Serve(ctx context.Context, endpoint string) error {
 	if err != nil {
 		return err
 	}
+	if d.options.Wrapped != nil {
+		if err := sameAccess(d.options.Wrapped.Socket, socket); err != nil {
+			return errors.Join(err, listener.Close())
+		}
+	}
 	server := d.server()
 	stop := context.AfterFunc(ctx, func() {
 		late := time.AfterFunc(15*time.Second, server.Stop)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -40,8 +41,9 @@ var wrappable = map[string]string{
 type Wrapped struct {
 	// Name is the driver's.
 	Name string
-	// Conn leads to it.
-	Conn *grpc.ClientConn
+	// Conn leads to its Socket.
+	Conn   *grpc.ClientConn
+	Socket string
 }
 
 // wrapping is what a [Driver] does with requests when there is a [Wrapped].
@@ -73,7 +75,24 @@ func Dial(ctx context.Context, endpoint, providerName string, log *slog.Logger) 
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	return &Wrapped{Name: name, Conn: conn}, conn.Close, nil
+	return &Wrapped{Name: name, Conn: conn, Socket: socket}, conn.Close, nil
+}
+
+// sameAccess lets those reach a socket who may reach the wrapped driver's: its sidecars may be of
+// another user.
+func sameAccess(as, socket string) error {
+	var of unix.Stat_t
+	err := unix.Stat(as, &of)
+	if err == nil {
+		err = unix.Chown(socket, int(of.Uid), int(of.Gid))
+	}
+	if err == nil {
+		err = unix.Chmod(socket, of.Mode&0o777)
+	}
+	if err != nil {
+		return fmt.Errorf("give %s the owner and the mode of %s: %w; run as the wrapped driver's user", socket, as, err)
+	}
+	return nil
 }
 
 // nameOf asks a driver for its name until it says it.

@@ -425,6 +425,40 @@ func TestForeignRecords(t *testing.T) {
 	w.behind.wantCalls(t, "NodeUnpublishVolume")
 }
 
+// wantSameAccess: sidecars of another user, who may use the wrapped driver's socket, may use ours.
+func wantSameAccess(t *testing.T, wrapped *Wrapped, socket string) {
+	t.Helper()
+	if err := os.Chmod(wrapped.Socket, 0o723); err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(Options{Wrapped: wrapped, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- d.Serve(ctx, socket) }()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got, err := csi.NewIdentityClient(conn).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{}, grpc.WaitForReady(true)); err != nil || got.GetName() != wrapped.Name {
+		t.Errorf("%v, %v", got, err)
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o723 {
+		t.Errorf("%v, %v", info, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	wrapped.Socket = filepath.Join(filepath.Dir(socket), "away")
+	if err := d.Serve(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "away: no such file") {
+		t.Error(err)
+	}
+}
+
 // TestDial: a driver that is not known, or is of another cloud, ends the start by name.
 func TestDial(t *testing.T) {
 	for name, want := range map[string]string{
@@ -450,8 +484,12 @@ func TestDial(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || w.Name != name || closeConn() != nil {
-			t.Errorf("%q: %v, %v", name, w, err)
+		if err != nil || w.Name != name {
+			t.Fatalf("%q: %v, %v", name, w, err)
+		}
+		wantSameAccess(t, w, filepath.Join(dir, "own.sock"))
+		if err := closeConn(); err != nil {
+			t.Error(err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
