@@ -70,7 +70,7 @@ func Dial(ctx context.Context, endpoint, providerName string, log *slog.Logger) 
 	}
 	name, err := nameOf(ctx, conn, endpoint, log)
 	if err == nil {
-		err = checkWrappable(name, providerName)
+		err = CheckWrappable(name, providerName)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
@@ -113,7 +113,8 @@ func nameOf(ctx context.Context, conn *grpc.ClientConn, endpoint string, log *sl
 	}
 }
 
-func checkWrappable(name, providerName string) error {
+// CheckWrappable returns an error unless the volumes of a driver are disks of a provider.
+func CheckWrappable(name, providerName string) error {
 	want := wrappable[name]
 	switch {
 	case want == "":

@@ -108,7 +108,7 @@ func (w *wrapping) publishToVM(ctx context.Context, r *csi.ControllerPublishVolu
 // notInGuest are the attributes of volumes by which drivers format or use part of a disk, in lower
 // case. A guest does neither.
 var notInGuest = []string{
-	"blocksize", "bytesperinode", "data-cache-mode", "data-cache-size", "ext4bigalloc", "ext4clustersize", "inodesize", "mkfsoptions", "numberofinodes", "partition",
+	"blocksize", "bytesperinode", "data-cache-mode", "data-cache-size", "ext4bigalloc", "ext4clustersize", "ext4encryptionsupport", "inodesize", "mkfsoptions", "numberofinodes", "partition",
 }
 
 // checkForVM returns an error for what a volume of a pod in a VM cannot have.
