@@ -81,7 +81,7 @@ func TestWrappers(t *testing.T) {
 				}
 			}
 			if driver.Spec.PodInfoOnMount == nil || !*driver.Spec.PodInfoOnMount {
-				t.Error("the driver is not told of pods")
+				t.Error("kubelet does not say for which pod a volume is")
 			}
 			if err := volumes.CheckWrappable(driver.Name, name); err != nil {
 				t.Error(err)
