@@ -245,10 +245,16 @@ type placed struct {
 	placement Placement
 	err       error
 	inVMs     map[string][]string
-	attached  bool
+	attached  Placement
+	node      string // the instance that is a Node
+	pod       Pod
 }
 
-func (p *placed) Attached(context.Context, string, string) (bool, error) { return p.attached, nil }
+func (p *placed) IsNode(_ context.Context, id string) (bool, error) { return id == p.node, nil }
+
+func (p *placed) Pod(context.Context, string, string, string) (*Pod, error) { return &p.pod, nil }
+
+func (p *placed) Attached(context.Context, string, string) (Placement, error) { return p.attached, nil }
 
 func (p *placed) Placement(context.Context, string, string) (Placement, error) {
 	return p.placement, p.err
@@ -281,11 +287,11 @@ func TestPublishToAVM(t *testing.T) {
 	block.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 	_, err = w.publish(v, w.n1, block)
 	wantCode(t, err, codes.FailedPrecondition, "raw block volumes for pods in VMs are not there yet")
-	p.attached = true
+	p.attached = OnNode
 	_, err = w.publish(v, w.n2, mountCapability(""))
 	wantCode(t, err, codes.FailedPrecondition, "still attached to node")
 	// The ordinary pod was deleted before its attachment was on record.
-	p.attached = false
+	p.attached = ""
 	if _, err = w.publish(v, w.n2, mountCapability("")); err != nil || w.holder(v) != "" {
 		t.Errorf("%v, at %q", err, w.holder(v))
 	}

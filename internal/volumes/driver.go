@@ -39,6 +39,8 @@ type Options struct {
 	Provider provider.Provider
 	// Cluster is the identity of the cluster in owner tags.
 	Cluster string
+	// Wrapped, if any, is the driver that has all volumes but those of pods in VMs.
+	Wrapped *Wrapped
 	// Node is nil without the node service.
 	Node *NodeOptions
 	// Workloads says where volumes belong; [Nowhere] unless set.
@@ -49,6 +51,14 @@ type Options struct {
 	Observe func(Request)
 	Log     *slog.Logger
 	Now     func() time.Time
+}
+
+// Driver returns the name of the driver whose volumes these are.
+func (o *Options) Driver() string {
+	if o.Wrapped != nil {
+		return o.Wrapped.Name
+	}
+	return Name
 }
 
 // Driver has the services that its options ask for.
@@ -88,7 +98,7 @@ func New(o Options) (*Driver, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: the provider has no disks (capability DiskController; it has %q)", provider.ErrUnimplemented, provider.Capabilities(o.Provider))
 	}
-	if o.Cluster == "" {
+	if o.Cluster == "" && o.Wrapped == nil {
 		return nil, fmt.Errorf("%w: without the cluster's identity its disks cannot be told from those of others", provider.ErrInvalidArgument)
 	}
 	d.controller = &controller{options: &d.options, disks: disks}

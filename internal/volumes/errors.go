@@ -19,6 +19,8 @@ var (
 	errPrecondition = errors.New("not now")
 	errRange        = errors.New("out of range")
 	errToken        = errors.New("invalid token")
+	// errNoVolume means that no PersistentVolume of the driver is of the volume.
+	errNoVolume = fmt.Errorf("%w: no PersistentVolume with a claim has the volumeHandle", provider.ErrUnavailable)
 	// errInVM is what kubelet is told each minute of a volume of a pod in a VM.
 	errInVM = fmt.Errorf("%w: the volume is mounted in the pod's VM: the node does not know how full it is", errPrecondition)
 )

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -25,6 +26,8 @@ const (
 
 // Kubernetes are the pods of a cluster.
 type Kubernetes struct {
+	// Driver is the name of the CSI driver whose volumes are asked about.
+	Driver string
 	// Cache finds volumes and nodes by their ids; the controller needs it, with [Index].
 	Cache client.Reader
 	// API reads what must not be old.
@@ -33,10 +36,10 @@ type Kubernetes struct {
 	Handlers []string
 }
 
-// Index adds the indices that [Kubernetes] needs to a cache.
-func Index(ctx context.Context, cache client.FieldIndexer) error {
+// Index adds the indices that the [Kubernetes] of a driver needs to a cache.
+func Index(ctx context.Context, cache client.FieldIndexer, driver string) error {
 	err := cache.IndexField(ctx, &corev1.PersistentVolume{}, byHandle, func(o client.Object) []string {
-		if source := o.(*corev1.PersistentVolume).Spec.CSI; source != nil && source.Driver == Name {
+		if source := o.(*corev1.PersistentVolume).Spec.CSI; source != nil && source.Driver == driver {
 			return []string{source.VolumeHandle}
 		}
 		return nil
@@ -45,16 +48,16 @@ func Index(ctx context.Context, cache client.FieldIndexer) error {
 		return err
 	}
 	return cache.IndexField(ctx, &storagev1.CSINode{}, byNodeID, func(o client.Object) []string {
-		if id := nodeIDOf(o.(*storagev1.CSINode)); id != "" {
+		if id := nodeIDOf(o.(*storagev1.CSINode), driver); id != "" {
 			return []string{id}
 		}
 		return nil
 	})
 }
 
-func nodeIDOf(n *storagev1.CSINode) string {
+func nodeIDOf(n *storagev1.CSINode, driver string) string {
 	for _, d := range n.Spec.Drivers {
-		if d.Name == Name {
+		if d.Name == driver {
 			return d.NodeID
 		}
 	}
@@ -110,6 +113,11 @@ func (k *Kubernetes) claimOf(ctx context.Context, volumeID string) (client.Objec
 	if err := k.Cache.List(ctx, &found, client.MatchingFields{byHandle: volumeID}); err != nil {
 		return client.ObjectKey{}, unavailable(err, "find the PersistentVolume of volume %s", volumeID)
 	}
+	if len(found.Items) == 0 && k.Driver != Name {
+		if err := k.listed(ctx, volumeID, &found); err != nil {
+			return client.ObjectKey{}, err
+		}
+	}
 	var claims []client.ObjectKey
 	for i := range found.Items {
 		var pv corev1.PersistentVolume // as it is now
@@ -124,9 +132,23 @@ func (k *Kubernetes) claimOf(ctx context.Context, volumeID string) (client.Objec
 	case 1:
 		return claims[0], nil
 	case 0:
-		return client.ObjectKey{}, fmt.Errorf("%w: no PersistentVolume with a claim has the volumeHandle %s", provider.ErrUnavailable, volumeID)
+		if len(found.Items) > 0 {
+			return client.ObjectKey{}, fmt.Errorf("%w: PersistentVolume %s of volume %s has no claim", provider.ErrUnavailable, found.Items[0].Name, volumeID)
+		}
+		return client.ObjectKey{}, fmt.Errorf("%w %s", errNoVolume, volumeID)
 	}
 	return client.ObjectKey{}, fmt.Errorf("%w: volume %s is that of several PersistentVolumes, with the claims %s and %s: delete one of them", errPrecondition, volumeID, claims[0], claims[1])
+}
+
+// listed finds what the cache may not have yet: for a wrapped driver "none" is a decision.
+func (k *Kubernetes) listed(ctx context.Context, volumeID string, found *corev1.PersistentVolumeList) error {
+	if err := k.API.List(ctx, found); err != nil {
+		return unavailable(err, "find the PersistentVolume of volume %s", volumeID)
+	}
+	found.Items = slices.DeleteFunc(found.Items, func(pv corev1.PersistentVolume) bool {
+		return pv.Spec.CSI == nil || pv.Spec.CSI.Driver != k.Driver || pv.Spec.CSI.VolumeHandle != volumeID
+	})
+	return nil
 }
 
 // nodeOf returns the name of the Node that has an id of [NodeOptions.ID].
@@ -170,7 +192,7 @@ func (k *Kubernetes) placement(ctx context.Context, p *corev1.Pod) (Placement, e
 // Pod implements [Workloads].
 func (k *Kubernetes) Pod(ctx context.Context, namespace, name, uid string) (*Pod, error) {
 	if namespace == "" || name == "" || uid == "" {
-		return nil, invalid("volume_context does not name the pod: podInfoOnMount of CSIDriver %s must be true", Name)
+		return nil, invalid("volume_context does not name the pod: podInfoOnMount of CSIDriver %s must be true", k.Driver)
 	}
 	var p corev1.Pod
 	if err := k.API.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &p); err != nil {
@@ -193,10 +215,25 @@ func (k *Kubernetes) Pod(ctx context.Context, namespace, name, uid string) (*Pod
 }
 
 // Attached implements [Workloads].
-func (k *Kubernetes) Attached(ctx context.Context, volumeID, nodeID string) (bool, error) {
-	there := false
-	err := k.eachAttachment(ctx, k.API, func(volume, node string, _ Placement) { there = there || volume == volumeID && node == nodeID })
-	return there, err
+func (k *Kubernetes) Attached(ctx context.Context, volumeID, nodeID string) (found Placement, err error) {
+	err = k.eachAttachment(ctx, k.API, func(volume, node string, where Placement) {
+		if volume == volumeID && node == nodeID {
+			found = where
+		}
+	})
+	return found, err
+}
+
+// IsNode implements [Workloads]: the instance is in the CSINode of the driver, or in the Node's providerID.
+func (k *Kubernetes) IsNode(ctx context.Context, instanceID string) (bool, error) {
+	var drivers storagev1.CSINodeList
+	var nodes corev1.NodeList
+	if err := cmp.Or(k.Cache.List(ctx, &drivers), k.Cache.List(ctx, &nodes)); err != nil {
+		return false, unavailable(err, "list the Nodes, of which one may be instance %s", instanceID)
+	}
+	end := "/" + strings.ToLower(strings.TrimPrefix(instanceID, "/")) // Azure keeps no case
+	return slices.ContainsFunc(drivers.Items, func(n storagev1.CSINode) bool { return nodeIDOf(&n, k.Driver) == instanceID }) ||
+		slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return strings.HasSuffix(strings.ToLower(n.Spec.ProviderID), end) }), nil
 }
 
 // InVMs implements [Workloads]: the publish context is in the VolumeAttachments.
@@ -217,16 +254,17 @@ func (k *Kubernetes) eachAttachment(ctx context.Context, from client.Reader, do 
 		return unavailable(err, "list VolumeAttachments")
 	}
 	for _, a := range attachments.Items {
-		if a.Spec.Attacher != Name || !a.Status.Attached || a.Spec.Source.PersistentVolumeName == nil {
+		if a.Spec.Attacher != k.Driver || !a.Status.Attached || a.Spec.Source.PersistentVolumeName == nil {
 			continue
 		}
 		var pv corev1.PersistentVolume
 		var node storagev1.CSINode
 		if k.Cache.Get(ctx, client.ObjectKey{Name: *a.Spec.Source.PersistentVolumeName}, &pv) != nil || pv.Spec.CSI == nil ||
-			k.Cache.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, &node) != nil || nodeIDOf(&node) == "" {
+			k.Cache.Get(ctx, client.ObjectKey{Name: a.Spec.NodeName}, &node) != nil || nodeIDOf(&node, k.Driver) == "" {
 			continue // of a volume or a Node that is gone
 		}
-		do(pv.Spec.CSI.VolumeHandle, nodeIDOf(&node), Placement(a.Status.AttachmentMetadata[keyPlacement]))
+		where := cmp.Or(Placement(a.Status.AttachmentMetadata[keyPlacement]), OnNode) // another driver's has no such key
+		do(pv.Spec.CSI.VolumeHandle, nodeIDOf(&node, k.Driver), where)
 	}
 	return nil
 }

@@ -40,12 +40,12 @@ func apiServer(t *testing.T, more ...client.Object) *Kubernetes {
 		&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Handler: "runsc"},
 	}, more...)
 	b := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(objects...)
-	if err := Index(t.Context(), indexer{b}); err != nil {
+	if err := Index(t.Context(), indexer{b}, Name); err != nil {
 		t.Fatal(err)
 	}
 	b.WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
 	c := b.Build()
-	return &Kubernetes{Cache: c, API: c, Handlers: []string{"kata-remote", "kata-cc"}}
+	return &Kubernetes{Driver: Name, Cache: c, API: c, Handlers: []string{"kata-remote", "kata-cc"}}
 }
 
 func volume(name, driver, handle, claim string) *corev1.PersistentVolume {
@@ -176,9 +176,59 @@ func TestInVMs(t *testing.T) {
 	if diff := cmp.Diff(map[string][]string{"disk-1": {"i-1"}}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	for disk, want := range map[string]bool{"disk-1": true, "disk-2": false, "disk-3": true} {
+	for disk, want := range map[string]Placement{"disk-1": InVM, "disk-2": "", "disk-3": OnNode} {
 		if there, err := k.Attached(t.Context(), disk, "i-1"); err != nil || there != want {
 			t.Errorf("%s is attached: %v, %v", disk, there, err)
 		}
 	}
+}
+
+// TestPlacementForAWrappedDriver: "no PersistentVolume" is a decision there, which no old cache makes.
+func TestPlacementForAWrappedDriver(t *testing.T) {
+	k := apiServer(t, volume("pv-3", "other", "vol-1", "data"), volume("pv-4", "other", "vol-2", ""), pod("web", "n2", "in-a-vm"))
+	k.Driver = "other" // of whose volumes the cache has none
+	k.Cache = interceptor.NewClient(k.Cache.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			if nodes, ok := list.(*storagev1.CSINodeList); ok {
+				nodes.Items = []storagev1.CSINode{{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}}
+				return nil
+			}
+			return c.List(ctx, list, o...)
+		},
+	})
+	if got, err := k.Placement(t.Context(), "vol-1", "i-1"); err != nil || got != InVM {
+		t.Errorf("%q, %v", got, err)
+	}
+	_, err := k.Placement(t.Context(), "vol-2", "i-1")
+	if wantCode(t, wire(err), codes.Unavailable, "pv-4 of volume vol-2 has no claim"); errors.Is(err, errNoVolume) {
+		t.Error("it is a volume of the driver")
+	}
+	if _, err := k.Placement(t.Context(), "vol-3", "i-1"); !errors.Is(err, errNoVolume) {
+		t.Error(err)
+	}
+}
+
+// TestIsNode: an instance is known by what the driver or the cloud's controller manager says of a Node.
+func TestIsNode(t *testing.T) {
+	node := func(name, providerID string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: providerID}}
+	}
+	k := apiServer(t, node("aws", "aws:///eu-central-1a/i-2"), node("gcp", "gce://p/z1/a-vm"), node("bare", ""),
+		node("azure", "azure:///subscriptions/s/resourceGroups/MC_g/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/3"))
+	for id, want := range map[string]bool{
+		"i-1": true, "i-2": true, "-2": false, "i-3": false, "z1/a-vm": true, "z1/vm": false,
+		"/subscriptions/S/resourceGroups/mc_g/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/3":  true,
+		"/subscriptions/s/resourceGroups/MC_g/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/33": false,
+	} {
+		if got, err := k.IsNode(t.Context(), id); err != nil || got != want {
+			t.Errorf("%s: %v, %v", id, got, err)
+		}
+	}
+	k.Cache = interceptor.NewClient(k.Cache.(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("away")
+		},
+	})
+	_, err := k.IsNode(t.Context(), "i-1")
+	wantCode(t, wire(err), codes.Unavailable, "away")
 }

@@ -16,16 +16,15 @@ import (
 const (
 	keyPlacement = "outrigger.dev/placement"
 	keySerial    = "outrigger.dev/serial"
+	// keyDisk is the provider's id of the disk, where the volume's id is another driver's.
+	keyDisk = "outrigger.dev/disk"
 )
 
 // ControllerPublishVolume implements [csi.ControllerServer]. A volume for pods in VMs is not
 // attached: their VM is not there yet, and is not a node.
 func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
-	if err := checkCapability(r.GetVolumeCapability()); err != nil {
+	if err := checkPublish(r); err != nil {
 		return nil, err
-	}
-	if r.GetReadonly() {
-		return nil, invalid("readonly: disks are attached for writing, and mounted read-only where a pod asks for that")
 	}
 	d, err := c.get(ctx, r.GetVolumeId())
 	if err != nil {
@@ -48,9 +47,21 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.Control
 	return published(OnNode, attachment.Serial), nil
 }
 
+func checkPublish(r *csi.ControllerPublishVolumeRequest) error {
+	if err := checkCapability(r.GetVolumeCapability()); err != nil {
+		return err
+	}
+	if r.GetReadonly() {
+		return invalid("readonly: disks are attached for writing, and mounted read-only where a pod asks for that")
+	}
+	return nil
+}
+
+var errBlockInVM = fmt.Errorf("%w: raw block volumes for pods in VMs are not there yet: use volumeMode Filesystem", errPrecondition)
+
 func (c *controller) publishToVM(ctx context.Context, d *provider.Disk, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	if r.GetVolumeCapability().GetBlock() != nil {
-		return nil, fmt.Errorf("%w: raw block volumes for pods in VMs are not there yet: use volumeMode Filesystem", errPrecondition)
+		return nil, errBlockInVM
 	}
 	if d.InstanceID == r.GetNodeId() {
 		if err := c.takeBack(ctx, d); err != nil {
@@ -69,7 +80,7 @@ func (c *controller) takeBack(ctx context.Context, d *provider.Disk) error {
 	if err != nil {
 		return err
 	}
-	if recorded || d.Key == "" {
+	if recorded != "" || d.Key == "" {
 		return fmt.Errorf("%w: disk %s is still attached to node %s, for an ordinary pod that had it: it is for pods in VMs when it is detached", errPrecondition, d.ID, d.InstanceID)
 	}
 	return c.disks.DetachDisk(ctx, d.ID, d.InstanceID)

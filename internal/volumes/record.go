@@ -3,6 +3,7 @@
 package volumes
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 
@@ -20,7 +21,7 @@ func (n *node) record(r *csi.NodePublishVolumeRequest, pod *Pod) error {
 		}
 	}
 	options := mountOptions(r.GetVolumeCapability(), r.GetReadonly())
-	metadata := map[string]string{directvolume.MetadataDisk: r.GetVolumeId(), directvolume.MetadataPodUID: r.GetVolumeContext()[sidecarPrefix+"pod.uid"]}
+	metadata := map[string]string{directvolume.MetadataDisk: diskOf(r), directvolume.MetadataPodUID: r.GetVolumeContext()[sidecarPrefix+"pod.uid"]}
 	if r.GetReadonly() {
 		metadata[directvolume.MetadataReadOnly] = "true"
 	}
@@ -31,12 +32,17 @@ func (n *node) record(r *csi.NodePublishVolumeRequest, pod *Pod) error {
 		}
 	}
 	err := directvolume.Write(n.Records, r.GetTargetPath(), &directvolume.Info{
-		VolumeType: directvolume.TypeBlock, Device: r.GetVolumeId(), FsType: fileSystem(r.GetVolumeCapability()), Metadata: metadata, Options: options,
+		VolumeType: directvolume.TypeBlock, Device: diskOf(r), FsType: fileSystem(r.GetVolumeCapability()), Metadata: metadata, Options: options,
 	})
 	if err != nil {
 		return err
 	}
 	return os.MkdirAll(r.GetTargetPath(), 0o750)
+}
+
+// diskOf returns the provider's id of a volume's disk.
+func diskOf(r *csi.NodePublishVolumeRequest) string {
+	return cmp.Or(r.GetPublishContext()[keyDisk], r.GetVolumeId())
 }
 
 // onlyRecord returns an error if the volume has a record of another path.
@@ -50,7 +56,7 @@ func (n *node) onlyRecord(r *csi.NodePublishVolumeRequest) error {
 		if err != nil {
 			continue // another driver's: ours are written whole
 		}
-		if other != nil && other.Device == r.GetVolumeId() && target != r.GetTargetPath() {
+		if other != nil && other.Device == diskOf(r) && target != r.GetTargetPath() {
 			return usedElsewhere(r, target)
 		}
 	}

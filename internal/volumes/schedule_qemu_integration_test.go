@@ -56,7 +56,7 @@ func TestVolumeSchedulesOnQEMU(t *testing.T) {
 func onQEMU(t *testing.T, cfg qemu.Config, seed uint64) *schedule {
 	cfg.StateDir = filepath.Join(stand.Dir(t), "qemu")
 	var open []*qemu.Provider
-	s := newSchedule(t, seed, func() disks {
+	s := newSchedule(t, seed, false, func() disks {
 		p, err := qemu.New(cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -12,8 +12,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
 
@@ -30,6 +33,8 @@ type schedule struct {
 	faults bool
 	kill   func(vm string) // ends a VM as a crash does; nil where the cloud has none
 	serial int
+	// wrapped says that the driver stands before another one, which knows no VMs.
+	wrapped bool
 
 	controller  *process
 	nodes       []*nodeOf
@@ -63,17 +68,17 @@ func (n *nodeOf) path(parts ...string) string {
 func (n *nodeOf) staging(c *claim) string { return n.path("staging", c.name) }
 func (n *nodeOf) target(p *podOf) string  { return n.path("pods", p.uid, "volume") }
 
-func onFake(t *testing.T, seed uint64) *schedule {
+func onFake(t *testing.T, seed uint64, wrapped bool) *schedule {
 	c, err := fake.New(fake.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newSchedule(t, seed, func() disks { return c })
+	return newSchedule(t, seed, wrapped, func() disks { return c })
 }
 
 // newSchedule returns a schedule whose processes, and those that come after them, each connect to a cloud.
-func newSchedule(t *testing.T, seed uint64, connect func() disks) *schedule {
-	s := &schedule{T: t, random: rand.New(rand.NewPCG(seed, 0)), cloud: connect(), faults: true, died: map[string]int{}}
+func newSchedule(t *testing.T, seed uint64, wrapped bool, connect func() disks) *schedule {
+	s := &schedule{T: t, random: rand.New(rand.NewPCG(seed, 0)), cloud: connect(), faults: true, died: map[string]int{}, wrapped: wrapped}
 	s.controller = s.start(func(f *fuse) Options { return Options{Provider: &mortalCloud{connect(), f}, Cluster: "c1"} })
 	for _, name := range []string{"n1", "n2"} {
 		n := &nodeOf{id: s.instance(name, name), dir: filepath.Join(t.TempDir(), name), mounts: mount.NewFakeMounter(nil), inUse: map[*claim]bool{}}
@@ -101,6 +106,7 @@ type process struct {
 	*Driver
 	fuse *fuse
 	next func() *Driver
+	conn *grpc.ClientConn // of a wrapper
 }
 
 func (s *schedule) start(options func(*fuse) Options) *process {
@@ -108,10 +114,17 @@ func (s *schedule) start(options func(*fuse) Options) *process {
 	p.next = func() *Driver {
 		p.fuse = &fuse{s: s, left: -1}
 		o := options(p.fuse)
-		o.Workloads, o.Log = s, slog.New(slog.DiscardHandler)
+		o.Log = slog.New(slog.DiscardHandler)
+		if s.wrapped {
+			o.Wrapped = wrappedDriver(s.T, o)
+		}
+		o.Workloads = s
 		d, err := New(o)
 		if err != nil {
 			s.Fatal(err)
+		}
+		if s.wrapped {
+			p.conn = connect(s.T, d.server())
 		}
 		return d
 	}
@@ -124,7 +137,7 @@ func request[Q, R any](s *schedule, p *process, name string, method func(context
 	if s.faults && s.random.IntN(4) == 0 {
 		p.fuse.left = s.random.IntN(6)
 	}
-	got, err := call(p.Driver, s.Context(), name, method, r)
+	got, err := ask(s, p, name, method, r)
 	s.story = append(s.story, fmt.Sprintf("%s %+v: %v", name, r, err))
 	if p.fuse.dead {
 		s.died[p.fuse.where]++
@@ -132,6 +145,19 @@ func request[Q, R any](s *schedule, p *process, name string, method func(context
 		return got, fmt.Errorf("%s: %w", name, errDead)
 	}
 	return got, err
+}
+
+// ask has the driver do it, through the socket if there is one.
+func ask[Q, R any](s *schedule, p *process, name string, method func(context.Context, Q) (R, error), r Q) (got R, err error) {
+	if !s.wrapped {
+		return call(p.Driver, s.Context(), name, method, r)
+	}
+	got = reflect.New(reflect.TypeFor[R]().Elem()).Interface().(R)
+	service := "Controller"
+	if strings.HasPrefix(name, "Node") {
+		service = "Node"
+	}
+	return got, p.conn.Invoke(s.Context(), "/csi.v1."+service+"/"+name, r, got)
 }
 
 var errDead = errors.New("the process is dead")

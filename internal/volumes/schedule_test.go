@@ -35,14 +35,22 @@ func TestSchedulesOfVolumes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("OUTRIGGER_SEED=%q: %v", text, err)
 		}
-		onFake(t, seed).run()
+		onFake(t, seed, os.Getenv("OUTRIGGER_WRAPPED") != "").run()
 		return
 	}
+	runSchedules(t, tier.Rounds(t, 100, 500), false)
+}
+
+// TestSchedulesOfAWrappedDriver is the same with the driver before one that knows no VMs, and serves
+// ordinary pods alone. OUTRIGGER_WRAPPED=1 and OUTRIGGER_SEED run one again, of TestSchedulesOfVolumes.
+func TestSchedulesOfAWrappedDriver(t *testing.T) { runSchedules(t, tier.Rounds(t, 30, 300), true) }
+
+func runSchedules(t *testing.T, rounds int, wrapped bool) {
 	died := map[string]int{}
-	for range tier.Rounds(t, 100, 500) {
+	for range rounds {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			s := onFake(t, seed)
+			s := onFake(t, seed, wrapped)
 			s.run()
 			for where, n := range s.died {
 				died[where] += n
@@ -399,8 +407,18 @@ func (s *schedule) Pod(_ context.Context, _, name, uid string) (*Pod, error) {
 }
 
 // Attached implements [Workloads].
-func (s *schedule) Attached(_ context.Context, volumeID, nodeID string) (bool, error) {
-	return slices.ContainsFunc(s.attachments, func(a *attachment) bool { return a.claim.handle == volumeID && a.on.id == nodeID && a.context != nil }), nil
+func (s *schedule) Attached(_ context.Context, volumeID, nodeID string) (Placement, error) {
+	for _, a := range s.attachments {
+		if a.claim.handle == volumeID && a.on.id == nodeID && a.context != nil {
+			return Placement(a.context[keyPlacement]), nil
+		}
+	}
+	return "", nil
+}
+
+// IsNode implements [Workloads].
+func (s *schedule) IsNode(_ context.Context, instanceID string) (bool, error) {
+	return slices.ContainsFunc(s.nodes, func(n *nodeOf) bool { return n.id == instanceID }), nil
 }
 
 // InVMs implements [Workloads].

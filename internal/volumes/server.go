@@ -50,8 +50,12 @@ func (d *Driver) Serve(ctx context.Context, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(d.Intercept))
-	d.Register(server)
+	if d.options.Wrapped != nil {
+		if err := sameAccess(d.options.Wrapped.Socket, socket); err != nil {
+			return errors.Join(err, listener.Close())
+		}
+	}
+	server := d.server()
 	stop := context.AfterFunc(ctx, func() {
 		late := time.AfterFunc(15*time.Second, server.Stop)
 		defer late.Stop()

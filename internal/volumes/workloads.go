@@ -22,12 +22,15 @@ type Workloads interface {
 	Placement(ctx context.Context, volumeID, nodeID string) (Placement, error)
 	// Pod returns the pod that volumes are published for.
 	Pod(ctx context.Context, namespace, name, uid string) (*Pod, error)
-	// Attached reports whether a volume is attached to a node by what is on record, which kubelet
-	// goes by.
-	Attached(ctx context.Context, volumeID, nodeID string) (bool, error)
+	// Attached returns for whom a volume is attached to a node by what is on record, which kubelet
+	// goes by; empty if it is not.
+	Attached(ctx context.Context, volumeID, nodeID string) (Placement, error)
 	// InVMs returns, for each volume that is published for pods in VMs, the ids of
 	// the nodes.
 	InVMs(ctx context.Context) (map[string][]string, error)
+	// IsNode reports whether an instance is a Node. What has a disk and is none is a VM, of a pod
+	// or of somebody else.
+	IsNode(ctx context.Context, instanceID string) (bool, error)
 }
 
 // Pod is what the node has to know of one.
@@ -51,7 +54,10 @@ func (Nowhere) Pod(context.Context, string, string, string) (*Pod, error) {
 }
 
 // Attached implements [Workloads].
-func (Nowhere) Attached(context.Context, string, string) (bool, error) { return false, nil }
+func (Nowhere) Attached(context.Context, string, string) (Placement, error) { return "", nil }
 
 // InVMs implements [Workloads].
 func (Nowhere) InVMs(context.Context) (map[string][]string, error) { return nil, nil }
+
+// IsNode implements [Workloads].
+func (Nowhere) IsNode(context.Context, string) (bool, error) { return true, nil }

@@ -41,6 +41,21 @@ func mustDisk(t *testing.T, p *Provider, key string) *provider.Disk {
 	return d
 }
 
+// TestHandlesOfGooglesDriver: a volumeHandle of pd.csi.storage.gke.io is the id of a disk, if that is one of the project's zones.
+func TestHandlesOfGooglesDriver(t *testing.T) {
+	p := newStand(t).mustOpen(t)
+	d := mustDisk(t, p, "d")
+	path := "/zones/" + strings.Replace(d.ID, "/", "/disks/", 1)
+	if got, err := p.GetDisk(t.Context(), "projects/"+p.cfg.Project+path); err != nil || got.ID != d.ID {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, other := range []string{"projects/another" + path, "projects/" + p.cfg.Project + "/regions/r1/disks/" + base(path)} {
+		if got, err := p.GetDisk(t.Context(), other); !errors.Is(err, provider.ErrNotFound) || !strings.Contains(err.Error(), "project "+p.cfg.Project) {
+			t.Errorf("%s: %+v, %v", other, got, err)
+		}
+	}
+}
+
 // TestFailuresInTheLifeOfADisk: after each the same calls go on, and leave nothing.
 func TestFailuresInTheLifeOfADisk(t *testing.T) {
 	var faults []cloudsim.Fault

@@ -109,9 +109,13 @@ func parsePlace(id string) (location, bool) {
 
 // getDisk returns ErrNotFound only if the cloud has said that there is none, and never nil.
 func (p *Provider) getDisk(ctx context.Context, id string) (*volume, error) {
-	at, ok := parsePlace(id)
+	place := id
+	if path, ok := strings.CutPrefix(id, "projects/"+p.cfg.Project+"/zones/"); ok { // as Google's own driver has it
+		place = strings.Replace(path, "/disks/", "/", 1)
+	}
+	at, ok := parsePlace(place)
 	if !ok {
-		return &volume{}, fmt.Errorf("%w: no disk %.130q: ids are ZONE/NAME", provider.ErrNotFound, id)
+		return &volume{}, fmt.Errorf("%w: no disk %.130q: ids are ZONE/NAME, and zonal disks of project %s", provider.ErrNotFound, id, p.cfg.Project)
 	}
 	return p.getVolume(ctx, diskPath(at), diskFields)
 }

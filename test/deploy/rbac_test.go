@@ -165,6 +165,19 @@ var uses = map[string]use{
 	"outrigger-csi-node: get nodes":                                                                {csiOpen, `node := &corev1.Node{}`, "providerID and zone"},
 	"outrigger-csi-node: get pods":                                                                 {csiPods, `var p corev1.Pod`, "whether it runs in a VM"},
 	"outrigger-csi-node: get runtimeclasses.node":                                                  {csiPods, `var class nodev1.RuntimeClass`, ""},
+	"outrigger-csi-wrap-controller: get persistentvolumes":                                         {csiPods, `k.API.Get(ctx, client.ObjectKeyFromObject`, ""},
+	"outrigger-csi-wrap-controller: list persistentvolumes":                                        {csiPods, `&corev1.PersistentVolume{}, byHandle`, "whose a volume is"},
+	"outrigger-csi-wrap-controller: watch persistentvolumes":                                       {csiPods, `&corev1.PersistentVolume{}, byHandle`, ""},
+	"outrigger-csi-wrap-controller: list pods":                                                     {csiPods, `k.API.List(ctx, &pods`, "those of a claim on a node"},
+	"outrigger-csi-wrap-controller: get runtimeclasses.node":                                       {csiPods, `var class nodev1.RuntimeClass`, ""},
+	"outrigger-csi-wrap-controller: list nodes":                                                    {csiPods, `k.Cache.List(ctx, &nodes)`, "which instances are Nodes"},
+	"outrigger-csi-wrap-controller: watch nodes":                                                   {csiPods, `k.Cache.List(ctx, &nodes)`, "which instances are Nodes"},
+	"outrigger-csi-wrap-controller: list csinodes.storage":                                         {csiPods, `&storagev1.CSINode{}, byNodeID`, ""},
+	"outrigger-csi-wrap-controller: watch csinodes.storage":                                        {csiPods, `&storagev1.CSINode{}, byNodeID`, ""},
+	"outrigger-csi-wrap-controller: list volumeattachments.storage":                                {csiPods, `&attachments`, "what is published for VMs"},
+	"outrigger-csi-wrap-controller: watch volumeattachments.storage":                               {csiPods, `&attachments`, "what is published for VMs"},
+	"outrigger-csi-wrap-node: get pods":                                                            {csiPods, `var p corev1.Pod`, "whether it runs in a VM"},
+	"outrigger-csi-wrap-node: get runtimeclasses.node":                                             {csiPods, `var class nodev1.RuntimeClass`, ""},
 	"outrigger-csi-snapshots: get volumesnapshots.snapshot.storage":                                {csiSnapshots, `csi-snapshotter`, ""},
 	"outrigger-csi-snapshots: list volumesnapshots.snapshot.storage":                               {csiSnapshots, `csi-snapshotter`, ""},
 	"outrigger-csi-snapshots: get volumesnapshotclasses.snapshot.storage":                          {csiSnapshots, `csi-snapshotter`, ""},
@@ -237,7 +250,11 @@ func suffix(group string) string {
 
 func TestEveryPermissionIsUsed(t *testing.T) {
 	granted := map[string]bool{}
-	for _, r := range renderings(t) {
+	all := renderings(t)
+	for _, name := range wrappers(t) {
+		all = append(all, rendering{"wrapper-" + name, func(t testing.TB) []byte { return wrapped(t, name) }})
+	}
+	for _, r := range all {
 		for one := range grants(t, parse(t, r.render(t))) {
 			granted[one] = true
 			if _, known := uses[one]; !known {

@@ -5,6 +5,7 @@ package shim
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -117,7 +118,10 @@ const (
 	sourceNetwork                    // mounted by the guest
 )
 
-const emptyDir = "kubernetes.io~empty-dir"
+const (
+	emptyDir  = "kubernetes.io~empty-dir"
+	csiPlugin = "kubernetes.io~csi"
+)
 
 // copiedPlugins are the kubelet's volume plugins whose volumes are small and
 // read-only.
@@ -154,10 +158,29 @@ func (c *Config) classify(m oci.Mount) (podclient.Mount, sourceKind, error) {
 		out, err = c.networkMount(out, volume, mount, path)
 		return out, sourceNetwork, err
 	}
+	if plugin == csiPlugin {
+		return out, 0, errOfCSI(cmp.Or(volume, m.Source))
+	}
 	if plugin != "" {
 		return out, 0, fmt.Errorf("%s is a volume of plugin %s on the node: a pod in a VM cannot use it, since the VM shares no file system with the node", m.Source, plugin)
 	}
 	return out, sourceCopied, c.checkCopyable(m)
+}
+
+// errOfCSI names the driver of a volume that is mounted on the node, by what kubelet keeps beside the mount.
+func errOfCSI(volume string) error {
+	var kept struct {
+		Driver string `json:"driverName"`
+	}
+	data, err := os.ReadFile(filepath.Join(strings.TrimSuffix(volume, "/mount"), "vol_data.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &kept)
+	}
+	if err != nil {
+		kept.Driver = "unknown"
+	}
+	return fmt.Errorf("%s is a volume of the CSI driver %.100q on the node: a pod in a VM cannot use it, since the VM shares no file system with the node: "+
+		"use a StorageClass of %s, or have outrigger-csi wrap the driver, if that is one of docs/volumes.md", volume, kept.Driver, directvolume.Driver)
 }
 
 // emptyDirMount is an emptyDir in the guest, or, if volume is not empty, the folder in

@@ -52,6 +52,10 @@ func TestClassify(t *testing.T) {
 	if err := os.WriteFile(small, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	ofCSI := filepath.Join(t.TempDir(), "pods/u/volumes/kubernetes.io~csi/v") // as kubelet leaves it
+	if err := errors.Join(os.MkdirAll(ofCSI, 0o755), os.WriteFile(filepath.Join(ofCSI, "vol_data.json"), []byte(`{"driverName":"ebs.csi.aws.com","volumeHandle":"vol-1"}`), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	c := defaultConfig()
 	c.Outrigger.CopyLimitMiB = 1
 	access := map[string][]string{big: {"ro"}, dir: {"rbind", "ro"}}
@@ -62,7 +66,8 @@ func TestClassify(t *testing.T) {
 		small:                                   "readOnly: true",
 		dir + "/none":                           "no such file",
 		"/k/pods/u/volumes/kubernetes.io~nfs/v": "volume of plugin kubernetes.io~nfs",
-		"/k/pods/u/volumes/kubernetes.io~csi/v/mount": "volume of plugin kubernetes.io~csi",
+		"/k/pods/u/volumes/kubernetes.io~csi/v/mount": `CSI driver "unknown"`,
+		ofCSI + "/mount": `CSI driver "ebs.csi.aws.com" on the node: a pod in a VM cannot use it, since the VM shares no file system with the node: use a StorageClass of csi.outrigger.dev, or have outrigger-csi wrap the driver`,
 	} {
 		if _, _, err := c.classify(oci.Mount{Source: source, Options: access[source]}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", source, err, want)

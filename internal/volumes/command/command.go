@@ -42,6 +42,7 @@ const (
 type settings struct {
 	Mode           string        `flag:"mode" env:"CSI_MODE" default:"all" choices:"controller,node,all" usage:"controller: once in a cluster, with the credentials of the cloud; node: on every node, without; all: both, for tests"`
 	Endpoint       string        `flag:"endpoint" env:"CSI_ENDPOINT" default:"unix:///csi/csi.sock" usage:"socket at which kubelet and sidecars reach the driver"`
+	Wrap           string        `flag:"wrap" env:"CSI_WRAP" usage:"socket of another CSI driver, whose volumes are disks of the provider: it gets all requests but those about volumes of pods in VMs; docs/volumes.md names the drivers"`
 	Provider       string        `flag:"cloud-provider" env:"CLOUD_PROVIDER" usage:"provider that has the disks; its settings are its environment variables"`
 	Cluster        string        `flag:"cluster-id" env:"CLUSTER_ID" usage:"identity of this cluster in owner tags of disks; default: the UID of namespace kube-system"`
 	NodeName       string        `flag:"node-name" env:"NODE_NAME" usage:"name of the Node that this process runs on; needed unless the mode is controller"`
@@ -66,6 +67,8 @@ Usage: outrigger-csi [flags]
 In a cluster it runs beside the sidecars of Kubernetes: kubectl apply -k deploy/csi. By hand:
 
   outrigger-csi -mode controller -cloud-provider libvirt -endpoint unix:///tmp/csi.sock -kubeconfig ~/.kube/config
+
+With -wrap it stands before the driver of a cloud, such as ebs.csi.aws.com, and serves its volumes for pods in VMs.
 
 The settings of the provider, such as LIBVIRT_URI, are environment variables: docs/reference/providers.
 
@@ -92,7 +95,12 @@ func (s *settings) check() error {
 	if s.Provider == "" {
 		errs = append(errs, errors.New("-cloud-provider (CLOUD_PROVIDER) is not set: which provider has the disks?"))
 	}
-	if s.Mode != modeController && s.NodeName == "" {
+	if wrapped, err := volumes.SocketPath(s.Wrap); s.Wrap != "" && err != nil {
+		errs = append(errs, fmt.Errorf("-wrap (CSI_WRAP): %w", err))
+	} else if own, _ := volumes.SocketPath(s.Endpoint); wrapped == own {
+		errs = append(errs, fmt.Errorf("-wrap (CSI_WRAP) and -endpoint (CSI_ENDPOINT) are both %s: have the wrapped driver listen in another folder", own))
+	}
+	if s.Mode != modeController && s.NodeName == "" && s.Wrap == "" {
 		errs = append(errs, fmt.Errorf("-node-name (NODE_NAME) is not set: -mode %s needs the name of its Node", s.Mode))
 	}
 	return errors.Join(errs...)
@@ -112,17 +120,25 @@ func (c *Command) serve(ctx context.Context, s *settings) error {
 		return err
 	}
 	o := volumes.Options{CallTimeout: s.CallTimeout, Observe: newMeters(metrics.Registry).observe, Log: log}
-	o.Workloads = &volumes.Kubernetes{Cache: mgr.GetCache(), API: mgr.GetAPIReader(), Handlers: s.Handlers}
+	closeWrapped := func() error { return nil }
+	if s.Wrap != "" {
+		if o.Wrapped, closeWrapped, err = volumes.Dial(ctx, s.Wrap, s.provider(), log); err != nil {
+			return fmt.Errorf("-wrap (CSI_WRAP): %w", err)
+		}
+	}
+	o.Workloads = &volumes.Kubernetes{Driver: o.Driver(), Cache: mgr.GetCache(), API: mgr.GetAPIReader(), Handlers: s.Handlers}
 	closeProvider := func() error { return nil }
 	if s.Mode != modeNode {
-		if o.Cluster, err = s.clusterID(ctx, mgr.GetAPIReader()); err != nil {
-			return err
+		if o.Wrapped == nil { // else it makes no disks
+			if o.Cluster, err = s.clusterID(ctx, mgr.GetAPIReader()); err != nil {
+				return err
+			}
 		}
 		if o.Provider, closeProvider, err = openProvider(ctx, s.provider(), c.Getenv, log); err != nil {
 			return err
 		}
 	}
-	return errors.Join(c.start(ctx, s, mgr, o), closeProvider())
+	return errors.Join(c.start(ctx, s, mgr, o), closeProvider(), closeWrapped())
 }
 
 // start serves the driver until ctx ends.
@@ -137,7 +153,7 @@ func (c *Command) start(ctx context.Context, s *settings, mgr manager.Manager, o
 		return fmt.Errorf("provider %s: %w", s.provider(), err)
 	}
 	if s.Mode != modeNode {
-		if err := volumes.Index(ctx, mgr.GetFieldIndexer()); err != nil {
+		if err := volumes.Index(ctx, mgr.GetFieldIndexer(), o.Driver()); err != nil {
 			return err
 		}
 	}
@@ -148,7 +164,7 @@ func (c *Command) start(ctx context.Context, s *settings, mgr manager.Manager, o
 	if err != nil {
 		return err
 	}
-	o.Log.Info("starting", "version", version.String(), "mode", s.Mode, "endpoint", s.Endpoint, "provider", s.provider(), "cluster", o.Cluster)
+	o.Log.Info("starting", "version", version.String(), "mode", s.Mode, "driver", o.Driver(), "endpoint", s.Endpoint, "provider", s.provider(), "cluster", o.Cluster)
 	return mgr.Start(ctx)
 }
 

@@ -44,6 +44,8 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		{[]string{"-endpoint", "csi.sock"}, nil, "-endpoint (CSI_ENDPOINT)"},
 		{[]string{"-max-volumes-per-node", "-1"}, nil, "-max-volumes-per-node"},
 		{[]string{"-call-timeout", "0s"}, nil, "-call-timeout"},
+		{[]string{"-wrap", "tcp://127.0.0.1:9000"}, nil, "-wrap (CSI_WRAP): invalid argument"},
+		{[]string{"-wrap", "/csi/csi.sock"}, nil, "-wrap (CSI_WRAP) and -endpoint (CSI_ENDPOINT) are both /csi/csi.sock"},
 		{[]string{"-nonsense"}, nil, "-nonsense"},
 		{[]string{"extra"}, nil, `unexpected argument "extra"`},
 	} {
@@ -59,7 +61,7 @@ func TestHelpAndVersion(t *testing.T) {
 	if code != program.ExitOK || errs != "" {
 		t.Errorf("help: exit %d, %q", code, errs)
 	}
-	for _, want := range []string{"csi.outrigger.dev", "-mode", "-endpoint", "-vm-runtime-classes", "kata-remote", "-node-name", "-kubeconfig", "kubectl apply -k deploy/csi"} {
+	for _, want := range []string{"csi.outrigger.dev", "-mode", "-endpoint", "-vm-runtime-classes", "kata-remote", "-wrap", "-node-name", "-kubeconfig", "kubectl apply -k deploy/csi"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("help does not say %q", want)
 		}

@@ -5,6 +5,8 @@
 package command_test
 
 import (
+	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,8 +107,89 @@ func TestDaemon(t *testing.T) {
 	}
 }
 
+// ofEBS is a driver that makes no volumes and attaches all.
+type ofEBS struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedControllerServer
+}
+
+func (*ofEBS) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: "ebs.csi.aws.com"}, nil
+}
+
+func (*ofEBS) ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"devicePath": "/dev/xvdaa"}}, nil
+}
+
+func (*ofEBS) ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	return &csi.ControllerUnpublishVolumeResponse{}, nil
+}
+
+// TestWrapper: with the role that the patches give the accounts of a driver, the wrapper decides by the API server
+// whose a volume of that driver is.
+func TestWrapper(t *testing.T) {
+	cloud, err := fake.New(fake.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := cloud.CreateInstance(t.Context(), "n1", "n1", nil, provider.InstanceTypeSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk, err := cloud.CreateDisk(t.Context(), "static", provider.DiskSpec{Bytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider.AddCloudProvider("aws", config.New("aws", func(struct{}) (provider.Provider, error) { return cloud, nil }))
+	plane := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
+	for _, file := range []string{"container/rbac.yaml", "aws/rbac.yaml"} {
+		plane.Kubectl(t, "apply", "-f", filepath.Join(stand.Root(), "deploy/csi/wrap", file))
+	}
+	plane.Kubectl(t, "create", "serviceaccount", "ebs-csi-controller-sa", "-n", "kube-system")
+	plane.Apply(t, strings.NewReplacer("NODE", node.ID, "DISK", disk.ID, "csi.outrigger.dev", "ebs.csi.aws.com", "fake://", "aws:///z1/").Replace(objects))
+
+	dir, err := os.MkdirTemp("", "csi") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", filepath.Join(dir, "csi.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	csi.RegisterIdentityServer(server, &ofEBS{})
+	csi.RegisterControllerServer(server, &ofEBS{})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	conn := start(t, plane.ServiceAccount(t, "kube-system", "ebs-csi-controller-sa").Kubeconfig, "-mode", "controller", "-cloud-provider", "aws", "-wrap", listener.Addr().String())
+	publish := func() (map[string]string, error) {
+		got, err := csi.NewControllerClient(conn).ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{
+			VolumeId: disk.ID, NodeId: node.ID, VolumeCapability: &csi.VolumeCapability{
+				AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+				AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+			},
+		}, grpc.WaitForReady(true))
+		return got.GetPublishContext(), err
+	}
+	if got, err := publish(); err != nil || got["outrigger.dev/placement"] != "vm" || got["outrigger.dev/disk"] != disk.ID {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := cloud.AttachDisk(t.Context(), disk.ID, node.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publish(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "still attached to a node") {
+		t.Error(err)
+	}
+	plane.Kubectl(t, "delete", "pod", "web", "--force", "--grace-period=0")
+	plane.Apply(t, strings.NewReplacer("  runtimeClassName: vms\n", "").Replace(objects[strings.LastIndex(objects, "---"):]))
+	if got, err := publish(); err != nil || got["devicePath"] == "" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 // start runs the program until the test ends.
-func start(t *testing.T, kubeconfig string) *grpc.ClientConn {
+func start(t *testing.T, kubeconfig string, more ...string) *grpc.ClientConn {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "csi") // the path of a socket is short
 	if err != nil {
@@ -117,7 +200,7 @@ func start(t *testing.T, kubeconfig string) *grpc.ClientConn {
 	done := make(chan int, 1)
 	go func() {
 		c := &command.Command{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: func(string) string { return "" }}
-		done <- c.Run([]string{"-cloud-provider", "fake", "-node-name", "n1", "-endpoint", endpoint, "-kubeconfig", kubeconfig, "-metrics-bind-address", "0", "-health-probe-bind-address", "0"})
+		done <- c.Run(append([]string{"-cloud-provider", "fake", "-node-name", "n1", "-endpoint", endpoint, "-kubeconfig", kubeconfig, "-metrics-bind-address", "0", "-health-probe-bind-address", "0"}, more...))
 	}()
 	t.Cleanup(func() {
 		syscall.Kill(os.Getpid(), syscall.SIGTERM)

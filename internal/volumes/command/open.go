@@ -64,6 +64,9 @@ func (s *settings) clusterID(ctx context.Context, api client.Reader) (string, er
 
 // node returns what the Node object says of this node, and the folders of it.
 func (s *settings) node(ctx context.Context, api client.Reader, log *slog.Logger) (*volumes.NodeOptions, error) {
+	if s.Wrap != "" { // the wrapped driver knows the node
+		return &volumes.NodeOptions{Records: directvolume.Root, Mounts: mount.NewSafeFormatAndMount(mount.New(""), exec.New())}, nil
+	}
 	node, err := s.initialized(ctx, api, log)
 	if err != nil {
 		return nil, fmt.Errorf("-node-name (NODE_NAME) %s: read the Node, which has providerID and zone: %w", s.NodeName, err)
