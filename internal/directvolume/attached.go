@@ -20,6 +20,12 @@ const attachedName = "volumes.json"
 const (
 	GuestDriver = "outrigger-disk"
 	GuestFolder = "/run/outrigger/volumes"
+	// A storage of GuestPartDriver is a part of such a volume, for one container: its source is where the volume
+	// is in the guest, and its option where in that the part is. The forwarder mounts it below GuestParts, in
+	// the folder of the container. A driver of its own, since an older forwarder leaves it to the agent, which
+	// refuses it by name.
+	GuestPartDriver = "outrigger-subpath"
+	GuestParts      = "/run/outrigger/parts"
 )
 
 // Disk returns the id of the disk; empty for a record of another driver.
@@ -66,6 +72,15 @@ type Attached struct {
 func (a *Attached) SubPaths() string {
 	volume := filepath.Dir(a.Target)
 	return filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(volume))), "volume-subpaths", filepath.Base(volume)) + "/"
+}
+
+// Within returns where in the volume a path of the node is: "." is the volume itself, and empty is elsewhere.
+func (a *Attached) Within(path string) string {
+	within, err := filepath.Rel(a.Target, path)
+	if err != nil || !filepath.IsLocal(within) {
+		return ""
+	}
+	return within
 }
 
 // WriteAttached writes a sandbox's list into its folder.

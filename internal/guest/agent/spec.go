@@ -15,6 +15,7 @@ import (
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/guest/subpath"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"golang.org/x/sys/unix"
 )
@@ -122,7 +123,9 @@ func (a *Agent) fixBind(m *oci.Mount, c *container) error {
 	}
 	if volume, within := volumeOf(m.Source); within != "" {
 		m.Source = filepath.Join(a.cfg.StateDir, "sources", fmt.Sprintf("%s-%d", c.id, len(c.sources)))
-		return c.mountPart(volume, within, m.Source)
+		// Of its own, since the pod can put a link in the place of the part meanwhile.
+		c.sources = append(c.sources, m.Source)
+		return subpath.Mount(volume, within, m.Source)
 	}
 	_, err := os.Stat(m.Source)
 	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(m.Source, a.cfg.Root+"/") {

@@ -195,6 +195,10 @@ func (d *Disks) growAll() {
 
 // Unmount writes everything to the disks and unmounts them: no container of the pod runs any more.
 func (d *Disks) Unmount() {
+	containers, _ := os.ReadDir(directvolume.GuestParts) // those that the agent did not make are left
+	for _, container := range containers {
+		d.UnmountParts(container.Name())
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	there, err := mounted()
