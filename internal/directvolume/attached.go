@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 )
 
@@ -26,6 +28,10 @@ const (
 	// refuses it by name.
 	GuestPartDriver = "outrigger-subpath"
 	GuestParts      = "/run/outrigger/parts"
+	// A storage of GuestRawDriver is a disk whose device a container has at the mount point, which is that of one of
+	// the OCI configuration's devices; its option says what the container may do (cgroup-v1 devices: r, w, m). Our
+	// shim gives it the target on the node as its source, and the relay the serial number.
+	GuestRawDriver = "outrigger-block-device"
 )
 
 // Disk returns the id of the disk; empty for a record of another driver.
@@ -39,7 +45,8 @@ func OfPod(root, uid string) (map[string]*Info, error) {
 	}
 	list := map[string]*Info{}
 	for _, target := range targets {
-		if !strings.Contains(target, "/pods/"+uid+"/") { // as kubelet has it
+		// As kubelet has them: pods/UID/volumes/..., and of block devices volumeDevices/publish/NAME/UID.
+		if !strings.Contains(target, "/pods/"+uid+"/") && filepath.Base(target) != uid {
 			continue
 		}
 		info, err := Read(root, target)
@@ -52,6 +59,20 @@ func OfPod(root, uid string) (map[string]*Info, error) {
 		}
 	}
 	return list, nil
+}
+
+// RawAt returns the target of the raw block volume for which a block device of the node stands; empty if that stands
+// for none.
+func RawAt(root string, major, minor uint32) (string, error) {
+	targets, err := Targets(root)
+	for _, target := range targets {
+		info, err := Read(root, target)
+		var st unix.Stat_t
+		if err == nil && info.Disk() != "" && info.Raw() && unix.Stat(target, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK && st.Rdev == unix.Mkdev(major, minor) {
+			return target, nil
+		}
+	}
+	return "", err
 }
 
 // Attached is a volume whose disk the VM has.

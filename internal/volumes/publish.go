@@ -49,9 +49,6 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.Control
 }
 
 func (c *controller) publishToVM(ctx context.Context, d *provider.Disk, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
-	if r.GetVolumeCapability().GetBlock() != nil {
-		return nil, fmt.Errorf("%w: raw block volumes for pods in VMs are not there yet: use volumeMode Filesystem", errPrecondition)
-	}
 	if d.InstanceID == r.GetNodeId() {
 		if err := c.takeBack(ctx, d); err != nil {
 			return nil, err

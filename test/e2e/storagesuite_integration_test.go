@@ -37,7 +37,7 @@ DriverInfo:
   SupportedFsType: {ext4: {}}
   SupportedMountOption: {noatime: {}}
   TopologyKeys: [topology.csi.outrigger.dev/zone]
-  Capabilities: {persistence: true, fsGroup: true, exec: true, pvcDataSource: true, controllerExpansion: true, nodeExpansion: true,
+  Capabilities: {persistence: true, block: true, fsGroup: true, exec: true, pvcDataSource: true, controllerExpansion: true, nodeExpansion: true,
     onlineExpansion: true, offlineExpansion: true, topology: true, readWriteOncePod: true, multipods: false}
 `
 

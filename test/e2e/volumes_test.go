@@ -17,6 +17,7 @@ var volumes = []scenario{
 	{name: "CSIMultiDiskPersistence", vms: 2, variant: true, play: severalDisks},
 	{name: "CSIVolumeExpansion", vms: 1, play: expansion},
 	{name: "CSISubPath", vms: 1, play: subPaths},
+	{name: "CSIRawBlock", vms: 2, play: rawBlock},
 	{name: "CSIDatabaseKilled", vms: 2, alone: true, variant: true, play: databaseKilled},
 }
 
@@ -84,6 +85,25 @@ func subPaths(t *testing.T, s *suite) {
 	want(t, "log", log, "content\n4321 2775\nrefused\n2\n")
 	s.delete(t, name)
 	s.deleteClaims(t, "parts")
+}
+
+// rawBlock: a container has the disk itself, and finds there what another pod has written; where it may only read it
+// cannot write.
+func rawBlock(t *testing.T, s *suite) {
+	class := s.needVolumes(t)
+	raw := claim("raw", class, "1Gi")
+	raw["spec"].(object)["volumeMode"] = "Block"
+	pod := func(name, script, readOnly string) *pod {
+		return s.pod(name, script).container(`volumeDevices: [{name: raw, devicePath: /dev/raw}]`).
+			with(`volumes: [{name: raw, persistentVolumeClaim: {claimName: raw, readOnly: ` + readOnly + `}}]`)
+	}
+	log := s.play(t, pod("raw-writer", `stat -c %F /dev/raw; blockdev --getsize64 /dev/raw; printf content | dd of=/dev/raw conv=fsync 2>/dev/null; sync`, "false"), raw)
+	want(t, "log", log, "block special file\n1073741824\n")
+	s.delete(t, "raw-writer")
+	log = s.play(t, pod("raw-reader", `head -c 7 /dev/raw; echo; dd if=/dev/zero of=/dev/raw count=1 conv=notrunc 2>/dev/null || echo refused`, "true"))
+	want(t, "log", log, "content\nrefused\n")
+	s.delete(t, "raw-reader")
+	s.deleteClaims(t, "raw")
 }
 
 // deleteClaims deletes claims, and returns when their disks are gone.

@@ -191,7 +191,7 @@ func dropLabels(spec *oci.Spec) {
 }
 
 // addDevices adds the request's devices, which exist in the VM already, and
-// lets the container use every device that it is given.
+// lets the container use every device that it is given and for which there is no rule.
 func addDevices(spec *oci.Spec, devices []*agent.Device) error {
 	for _, d := range devices {
 		var st unix.Stat_t
@@ -210,10 +210,19 @@ func addDevices(spec *oci.Spec, devices []*agent.Device) error {
 		spec.Linux.Resources = &oci.LinuxResources{}
 	}
 	for _, d := range spec.Linux.Devices {
+		if hasRule(spec.Linux.Resources.Devices, d) {
+			continue
+		}
 		spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices,
 			oci.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: "rwm"})
 	}
 	return nil
+}
+
+func hasRule(rules []oci.LinuxDeviceCgroup, d oci.LinuxDevice) bool {
+	return slices.ContainsFunc(rules, func(r oci.LinuxDeviceCgroup) bool {
+		return r.Type == d.Type && r.Major != nil && *r.Major == d.Major && r.Minor != nil && *r.Minor == d.Minor
+	})
 }
 
 // writeJSON writes a file that may hold secrets, such as a container's

@@ -121,6 +121,8 @@ func (f *Forwarder) mountDisks(ctx context.Context, request *agent.CreateContain
 			err = f.disks.Mount(ctx, st)
 		case directvolume.GuestPartDriver:
 			err = f.disks.MountPart(request.ContainerId, st)
+		case directvolume.GuestRawDriver:
+			err = f.disks.GiveDevice(ctx, st, request.OCI)
 		default:
 			rest = append(rest, st)
 		}

@@ -50,6 +50,15 @@ func TestDisksOfAContainer(t *testing.T) {
 	if diff := cmp.Diff(want, folder, protocmp.Transform()); diff != "" {
 		t.Errorf("a subPath (-want +got):\n%s", diff)
 	}
+	raw := container()
+	raw.OCI.Mounts = nil
+	raw.Storages = []*agent.Storage{{Driver: "outrigger-block-device", Source: "/elsewhere", MountPoint: "/dev/x", Options: []string{"r"}}}
+	if changed, err := placeDisks(raw, disks); !changed || err != nil || len(raw.Storages) != 1 || raw.Storages[0].Source != "s2" {
+		t.Errorf("a block device: %v, %v, %v", changed, err, raw.Storages)
+	}
+	if _, err := placeDisks(raw, disks); err == nil || !strings.Contains(err.Error(), "/dev/x is a volume whose disk the VM does not have") {
+		t.Errorf("a block device of another pod: %v", err)
+	}
 	part := container()
 	part.OCI.Mounts[0].Source = "/var/lib/kubelet/pods/u/volume-subpaths/pv/main/0"
 	if _, err := placeDisks(part, disks); err == nil || !strings.Contains(err.Error(), "subPath") {

@@ -107,6 +107,16 @@ func limit(spec *agent.Spec) (bool, error) {
 // folders, in which nothing is. It reports whether anything changed. Both shims leave the
 // source of such a mount as containerd has it; of a subPath ours names the place in the volume.
 func placeDisks(request *agent.CreateContainerRequest, disks []directvolume.Attached) (changed bool, err error) {
+	for _, st := range request.Storages {
+		if st.Driver != directvolume.GuestRawDriver {
+			continue
+		}
+		i := slices.IndexFunc(disks, func(d directvolume.Attached) bool { return d.Target == st.Source })
+		if i < 0 {
+			return false, fmt.Errorf("device %s is a volume whose disk the VM does not have", st.MountPoint)
+		}
+		st.Source, changed = disks[i].Serial, true
+	}
 	for n, m := range request.GetOCI().GetMounts() {
 		if slices.ContainsFunc(disks, func(d directvolume.Attached) bool { return strings.HasPrefix(m.Source, d.SubPaths()) }) {
 			return false, fmt.Errorf("mount %s is a subPath of a volume, and this shim does not say which: mount the whole volume, or use Outrigger's shim", m.Destination)
