@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 )
 
@@ -20,6 +22,16 @@ const attachedName = "volumes.json"
 const (
 	GuestDriver = "outrigger-disk"
 	GuestFolder = "/run/outrigger/volumes"
+	// A storage of GuestPartDriver is a part of such a volume, for one container: its source is where the volume
+	// is in the guest, and its option where in that the part is. The forwarder mounts it below GuestParts, in
+	// the folder of the container. A driver of its own, since an older forwarder leaves it to the agent, which
+	// refuses it by name.
+	GuestPartDriver = "outrigger-subpath"
+	GuestParts      = "/run/outrigger/parts"
+	// A storage of GuestRawDriver is a disk whose device a container has at the mount point, which is that of one of
+	// the OCI configuration's devices; its option says what the container may do (cgroup-v1 devices: r, w, m). Our
+	// shim gives it the target on the node as its source, and the relay the serial number.
+	GuestRawDriver = "outrigger-block-device"
 )
 
 // Disk returns the id of the disk; empty for a record of another driver.
@@ -33,7 +45,8 @@ func OfPod(root, uid string) (map[string]*Info, error) {
 	}
 	list := map[string]*Info{}
 	for _, target := range targets {
-		if !strings.Contains(target, "/pods/"+uid+"/") { // as kubelet has it
+		// As kubelet has them: pods/UID/volumes/..., and of block devices volumeDevices/publish/NAME/UID.
+		if !strings.Contains(target, "/pods/"+uid+"/") && filepath.Base(target) != uid {
 			continue
 		}
 		info, err := Read(root, target)
@@ -46,6 +59,20 @@ func OfPod(root, uid string) (map[string]*Info, error) {
 		}
 	}
 	return list, nil
+}
+
+// RawAt returns the target of the raw block volume for which a block device of the node stands; empty if that stands
+// for none.
+func RawAt(root string, major, minor uint32) (string, error) {
+	targets, err := Targets(root)
+	for _, target := range targets {
+		info, err := Read(root, target)
+		var st unix.Stat_t
+		if err == nil && info.Disk() != "" && info.Raw() && unix.Stat(target, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK && st.Rdev == unix.Mkdev(major, minor) {
+			return target, nil
+		}
+	}
+	return "", err
 }
 
 // Attached is a volume whose disk the VM has.
@@ -66,6 +93,15 @@ type Attached struct {
 func (a *Attached) SubPaths() string {
 	volume := filepath.Dir(a.Target)
 	return filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(volume))), "volume-subpaths", filepath.Base(volume)) + "/"
+}
+
+// Within returns where in the volume a path of the node is: "." is the volume itself, and empty is elsewhere.
+func (a *Attached) Within(path string) string {
+	within, err := filepath.Rel(a.Target, path)
+	if err != nil || !filepath.IsLocal(within) {
+		return ""
+	}
+	return within
 }
 
 // WriteAttached writes a sandbox's list into its folder.

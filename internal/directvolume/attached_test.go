@@ -17,7 +17,7 @@ func TestRecordsOfAPod(t *testing.T) {
 	of := func(uid, disk string) *Info {
 		return &Info{VolumeType: TypeBlock, Device: disk, FsType: "ext4", Metadata: map[string]string{MetadataDisk: disk, MetadataPodUID: uid}}
 	}
-	for target, info := range map[string]*Info{"/pods/u1/a": of("u1", "d1"), "/pods/u2/b": of("u2", "d2"), "/pods/u1/c": of("", "d3"), "/d": of("u1", "d4"), "/pods/u1/foreign": {Device: "/dev/sda", Metadata: map[string]string{MetadataPodUID: "u1"}}} {
+	for target, info := range map[string]*Info{"/pods/u1/a": of("u1", "d1"), "/pods/u2/b": of("u2", "d2"), "/pods/u1/c": of("", "d3"), "/publish/pv/u1": of("u1", "d6"), "/publish/pv/u2": of("u2", "d7"), "/d": of("u1", "d4"), "/pods/u1/foreign": {Device: "/dev/sda", Metadata: map[string]string{MetadataPodUID: "u1"}}} {
 		if err := Write(root, target, info); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestRecordsOfAPod(t *testing.T) {
 		t.Errorf("a record that cannot be: %v, %v", err, Remove(root, long))
 	}
 	list, err := OfPod(root, "u1")
-	if want := map[string]*Info{"/pods/u1/a": of("u1", "d1")}; err != nil || !reflect.DeepEqual(list, want) {
+	if want := map[string]*Info{"/pods/u1/a": of("u1", "d1"), "/publish/pv/u1": of("u1", "d6")}; err != nil || !reflect.DeepEqual(list, want) {
 		t.Errorf("%v, %v; want %v", list, err, want)
 	}
 	if list, err := OfPod(root, ""); err != nil || len(list) > 0 {

@@ -54,12 +54,15 @@ type Info struct {
 	VolumeType string `json:"volume-type"`
 	// Device is the provider's id of the disk.
 	Device string `json:"device"`
-	// FsType is the file system that an empty disk gets, and any other must have.
+	// FsType is the file system that an empty disk gets, and any other must have; empty for a raw block device.
 	FsType   string            `json:"fstype"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Options are those of the mount.
 	Options []string `json:"options,omitempty"`
 }
+
+// Raw reports whether containers have the disk itself, and no file system on it.
+func (i *Info) Raw() bool { return i.FsType == "" }
 
 // Folder returns where below root the record of a target path is, and the files of the sandboxes.
 func Folder(root, target string) string {

@@ -285,8 +285,9 @@ func TestPublishToAVM(t *testing.T) {
 	}
 	block := mountCapability("")
 	block.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
-	_, err = w.publish(v, w.n1, block)
-	wantCode(t, err, codes.FailedPrecondition, "raw block volumes for pods in VMs are not there yet")
+	if r, err := w.publish(v, w.n1, block); err != nil || r[keyPlacement] != string(InVM) {
+		t.Errorf("a raw block volume: %v, %v", r, err)
+	}
 	p.attached = OnNode
 	_, err = w.publish(v, w.n2, mountCapability(""))
 	wantCode(t, err, codes.FailedPrecondition, "still attached to node")

@@ -6,6 +6,7 @@ package volumes
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +14,13 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
 
+	"github.com/outrigger/outrigger/internal/blockdevice"
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/test/testns"
 )
 
@@ -131,6 +135,60 @@ func TestKernelBlock(t *testing.T) {
 	}
 	if err := errors.Join(m.unpublish("a"), m.unpublish("a"), m.unstage()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKernelStandIn: kubelet has a block device for a volume whose disk a VM has, by which the volume is found, and
+// which is gone with it; a driver that was killed in between leaves nothing.
+func TestKernelStandIn(t *testing.T) {
+	m := newMachine(t, inVM{})
+	m.node.Mounts, m.node.Sys, m.node.Dev = mount.NewSafeFormatAndMount(mount.New(""), utilexec.New()), "/sys", "/dev"
+	t.Cleanup(func() { // of a test that failed
+		exec.Command("umount", m.path("a")).Run()
+		blockdevice.RemoveStandIn("/sys", "/dev", m.path("a"))
+		blockdevice.RemoveStandIn("/sys", "/dev", m.path("b"))
+	})
+	raw := func(r *csi.NodePublishVolumeRequest) {
+		r.VolumeCapability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+		r.PublishContext = map[string]string{keyPlacement: string(InVM)}
+	}
+	if left, err := blockdevice.StandIn("/sys", "/dev", m.path("a")); left == "" || err != nil { // of a killed driver
+		t.Fatal(left, err)
+	}
+	other, err := blockdevice.StandIn("/sys", "/dev", m.path("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.publish("a", raw), m.publish("a", raw)); err != nil {
+		t.Fatal(err)
+	}
+	var is, not unix.Stat_t
+	if err := errors.Join(unix.Stat(m.path("a"), &is), unix.Stat(other, &not)); err != nil {
+		t.Fatal(err)
+	}
+	at := func(of unix.Stat_t) string {
+		target, err := directvolume.RawAt(m.node.Records, unix.Major(of.Rdev), unix.Minor(of.Rdev))
+		if err != nil {
+			t.Error(err)
+		}
+		return target
+	}
+	if at(is) != m.path("a") || at(not) != "" {
+		t.Errorf("volumes %q and %q", at(is), at(not))
+	}
+	// kubelet keeps the device open by a loop device of its own.
+	if upper := strings.TrimSpace(tool(t, "losetup", "--find", "--show", m.path("a"))); upper != "" {
+		tool(t, "losetup", "--detach", upper)
+	}
+	if err := errors.Join(m.unpublish("a"), m.unpublish("a")); err != nil {
+		t.Error(err)
+	}
+	backing := fmt.Sprintf("/sys/dev/block/%d:%d/loop/backing_file", unix.Major(is.Rdev), unix.Minor(is.Rdev))
+	if _, err := os.Stat(backing); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s stays: %v", backing, err)
+	}
+	if _, err := os.Lstat(m.path("a")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the target stays: %v", err)
 	}
 }
 

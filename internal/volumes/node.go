@@ -15,6 +15,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/mount-utils"
 
+	"github.com/outrigger/outrigger/internal/blockdevice"
 	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -207,6 +208,11 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolu
 	}
 	if err := mount.CleanupMountPoint(r.GetTargetPath(), n.Mounts, true); err != nil {
 		return nil, err
+	}
+	if record != nil && record.Raw() {
+		if err := blockdevice.RemoveStandIn(n.Sys, n.Dev, r.GetTargetPath()); err != nil {
+			return nil, err
+		}
 	}
 	if err := directvolume.Remove(n.Records, r.GetTargetPath()); err != nil {
 		return nil, err

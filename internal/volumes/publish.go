@@ -57,12 +57,7 @@ func checkPublish(r *csi.ControllerPublishVolumeRequest) error {
 	return nil
 }
 
-var errBlockInVM = fmt.Errorf("%w: raw block volumes for pods in VMs are not there yet: use volumeMode Filesystem", errPrecondition)
-
 func (c *controller) publishToVM(ctx context.Context, d *provider.Disk, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
-	if r.GetVolumeCapability().GetBlock() != nil {
-		return nil, errBlockInVM
-	}
 	if d.InstanceID == r.GetNodeId() {
 		if err := c.takeBack(ctx, d); err != nil {
 			return nil, err

@@ -9,10 +9,11 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/outrigger/outrigger/internal/blockdevice"
 	"github.com/outrigger/outrigger/internal/directvolume"
 )
 
-// record writes down that the disk belongs at the target path of a pod in a VM. The folder comes
+// record writes down that the disk belongs at the target path of a pod in a VM. The folder, or the device, comes
 // last: the pod can only start with it.
 func (n *node) record(r *csi.NodePublishVolumeRequest, pod *Pod) error {
 	if singleWriter(r) {
@@ -37,12 +38,32 @@ func (n *node) record(r *csi.NodePublishVolumeRequest, pod *Pod) error {
 	if err != nil {
 		return err
 	}
+	if r.GetVolumeCapability().GetBlock() != nil {
+		return n.publishStandIn(r)
+	}
 	return os.MkdirAll(r.GetTargetPath(), 0o750)
 }
 
 // diskOf returns the provider's id of a volume's disk.
 func diskOf(r *csi.NodePublishVolumeRequest) string {
 	return cmp.Or(r.GetPublishContext()[keyDisk], r.GetVolumeId())
+}
+
+// publishStandIn gives kubelet the block device that it insists on. Only its number is ever used: the shim
+// knows the volume by it.
+func (n *node) publishStandIn(r *csi.NodePublishVolumeRequest) error {
+	there, err := n.mountAt(r.GetTargetPath())
+	if err != nil || there != nil {
+		return err
+	}
+	device, err := blockdevice.StandIn(n.Sys, n.Dev, r.GetTargetPath())
+	if err != nil {
+		return err
+	}
+	if err := makeTarget(r); err != nil {
+		return err
+	}
+	return n.Mounts.Mount(device, r.GetTargetPath(), "", []string{"bind"})
 }
 
 // onlyRecord returns an error if the volume has a record of another path.

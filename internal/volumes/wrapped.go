@@ -111,6 +111,8 @@ var notInGuest = []string{
 	"blocksize", "bytesperinode", "data-cache-mode", "data-cache-size", "ext4bigalloc", "ext4clustersize", "ext4encryptionsupport", "inodesize", "mkfsoptions", "numberofinodes", "partition",
 }
 
+var errBlockInVM = fmt.Errorf("%w: raw block volumes of a wrapped driver for pods in VMs are not there yet: use volumeMode Filesystem", errPrecondition)
+
 // checkForVM returns an error for what a volume of a pod in a VM cannot have.
 func checkForVM(r *csi.ControllerPublishVolumeRequest) error {
 	if err := checkPublish(r); err != nil {

@@ -16,6 +16,8 @@ var volumes = []scenario{
 	{name: "CSISingleDiskPersistence", vms: 2, play: persistence},
 	{name: "CSIMultiDiskPersistence", vms: 2, variant: true, play: severalDisks},
 	{name: "CSIVolumeExpansion", vms: 1, play: expansion},
+	{name: "CSISubPath", vms: 1, play: subPaths},
+	{name: "CSIRawBlock", vms: 2, play: rawBlock},
 	{name: "CSIDatabaseKilled", vms: 2, alone: true, variant: true, play: databaseKilled},
 	{name: "CSIDatabaseMoves", vms: 3, alone: true, variant: true, play: databaseMoves},
 }
@@ -68,6 +70,41 @@ func pvc(t *testing.T, s *suite) {
 	want(t, "log", log, "ext4\n4321 2775\n")
 	s.delete(t, "pvc")
 	s.deleteClaims(t, "one")
+}
+
+// subPaths: containers have parts of a volume: a folder that is made, with the volume's group, a file that is there, and
+// the folder again in a container that started again.
+func subPaths(t *testing.T, s *suite) {
+	class := s.needVolumes(t)
+	const name = "subpath"
+	p := s.pod(name, `cat /file; stat -c '%g %a' /part; touch /fixed/x 2>/dev/null || echo refused; echo again >>/part/log; grep -c again /part/log; test -e /part/ended || { touch /part/ended; exit 1; }`).
+		container(`volumeMounts: [{name: disk, mountPath: /part, subPath: a/b}, {name: disk, mountPath: /file, subPath: one/file}, {name: disk, mountPath: /fixed, subPathExpr: $(WHERE)/b, readOnly: true}]`).
+		container(`env: [{name: WHERE, value: a}]`).
+		before("first", "mkdir /disk/one; echo content >/disk/one/file", `volumeMounts: [{name: disk, mountPath: /disk}]`).
+		with(`{volumes: [{name: disk, persistentVolumeClaim: {claimName: parts}}], securityContext: {fsGroup: 4321}, restartPolicy: OnFailure}`)
+	log := s.play(t, p, claim("parts", class, "1Gi"))
+	want(t, "log", log, "content\n4321 2775\nrefused\n2\n")
+	s.delete(t, name)
+	s.deleteClaims(t, "parts")
+}
+
+// rawBlock: a container has the disk itself, and finds there what another pod has written; where it may only read it
+// cannot write.
+func rawBlock(t *testing.T, s *suite) {
+	class := s.needVolumes(t)
+	raw := claim("raw", class, "1Gi")
+	raw["spec"].(object)["volumeMode"] = "Block"
+	pod := func(name, script, readOnly string) *pod {
+		return s.pod(name, script).container(`volumeDevices: [{name: raw, devicePath: /dev/raw}]`).
+			with(`volumes: [{name: raw, persistentVolumeClaim: {claimName: raw, readOnly: ` + readOnly + `}}]`)
+	}
+	log := s.play(t, pod("raw-writer", `stat -c %F /dev/raw; blockdev --getsize64 /dev/raw; printf content | dd of=/dev/raw conv=fsync 2>/dev/null; sync`, "false"), raw)
+	want(t, "log", log, "block special file\n1073741824\n")
+	s.delete(t, "raw-writer")
+	log = s.play(t, pod("raw-reader", `head -c 7 /dev/raw; echo; dd if=/dev/zero of=/dev/raw count=1 conv=notrunc 2>/dev/null || echo refused`, "true"))
+	want(t, "log", log, "content\nrefused\n")
+	s.delete(t, "raw-reader")
+	s.deleteClaims(t, "raw")
 }
 
 // deleteClaims deletes claims, and returns when their disks are gone.

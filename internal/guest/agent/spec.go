@@ -15,6 +15,7 @@ import (
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/guest/subpath"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"golang.org/x/sys/unix"
 )
@@ -122,7 +123,9 @@ func (a *Agent) fixBind(m *oci.Mount, c *container) error {
 	}
 	if volume, within := volumeOf(m.Source); within != "" {
 		m.Source = filepath.Join(a.cfg.StateDir, "sources", fmt.Sprintf("%s-%d", c.id, len(c.sources)))
-		return c.mountPart(volume, within, m.Source)
+		// Of its own, since the pod can put a link in the place of the part meanwhile.
+		c.sources = append(c.sources, m.Source)
+		return subpath.Mount(volume, within, m.Source)
 	}
 	_, err := os.Stat(m.Source)
 	if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(m.Source, a.cfg.Root+"/") {
@@ -188,7 +191,7 @@ func dropLabels(spec *oci.Spec) {
 }
 
 // addDevices adds the request's devices, which exist in the VM already, and
-// lets the container use every device that it is given.
+// lets the container use every device that it is given and for which there is no rule.
 func addDevices(spec *oci.Spec, devices []*agent.Device) error {
 	for _, d := range devices {
 		var st unix.Stat_t
@@ -207,10 +210,19 @@ func addDevices(spec *oci.Spec, devices []*agent.Device) error {
 		spec.Linux.Resources = &oci.LinuxResources{}
 	}
 	for _, d := range spec.Linux.Devices {
+		if hasRule(spec.Linux.Resources.Devices, d) {
+			continue
+		}
 		spec.Linux.Resources.Devices = append(spec.Linux.Resources.Devices,
 			oci.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: "rwm"})
 	}
 	return nil
+}
+
+func hasRule(rules []oci.LinuxDeviceCgroup, d oci.LinuxDevice) bool {
+	return slices.ContainsFunc(rules, func(r oci.LinuxDeviceCgroup) bool {
+		return r.Type == d.Type && r.Major != nil && *r.Major == d.Major && r.Minor != nil && *r.Minor == d.Minor
+	})
 }
 
 // writeJSON writes a file that may hold secrets, such as a container's

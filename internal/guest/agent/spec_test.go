@@ -141,6 +141,13 @@ func TestDevicesMayBeUsed(t *testing.T) {
 	if !rule.Allow || rule.Type != "c" || *rule.Major != 1 || *rule.Minor != 3 || spec.Linux.Devices[0].Path != "/dev/x" {
 		t.Errorf("%+v, %+v", rule, spec.Linux.Devices)
 	}
+	spec, err = build(t, a, sb, &agent.CreateContainerRequest{ContainerId: "c", OCI: &agent.Spec{Process: &agent.Process{Args: []string{"x"}}, Linux: &agent.Linux{
+		Devices:   []*agent.LinuxDevice{{Path: "/dev/y", Type: "b", Major: 254, Minor: 16, FileMode: 0o660}},
+		Resources: &agent.LinuxResources{Devices: []*agent.LinuxDeviceCgroup{{Allow: true, Type: "b", Major: 254, Minor: 16, Access: "r"}}},
+	}}})
+	if err != nil || len(spec.Linux.Resources.Devices) != 1 || spec.Linux.Resources.Devices[0].Access != "r" || spec.Linux.Devices[0].FileMode.Perm() != 0o660 {
+		t.Errorf("a device that may be read only: %v, %+v", err, spec.Linux)
+	}
 }
 
 func TestFSGroup(t *testing.T) {

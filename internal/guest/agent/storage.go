@@ -4,7 +4,6 @@ package agent
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/outrigger/outrigger/internal/guest/subpath"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -53,7 +53,7 @@ func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
 	switch s.GetDriver() {
 	case driverLocal:
 		if within != "" {
-			err = makeSubPath(volume, within)
+			err = subpath.Make(volume, within)
 		} else {
 			err = makeLocal(target, s)
 		}
@@ -134,50 +134,6 @@ func volumeOf(path string) (volume, within string) {
 		return volume, ""
 	}
 	return volume, path[len(volume)+1:]
-}
-
-// makeSubPath makes a folder in a volume, unless the pod has made something there. No link
-// that the pod has made leads out of the volume.
-func makeSubPath(volume, within string) error {
-	root, err := os.OpenRoot(volume)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if _, err := root.Stat(within); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := root.MkdirAll(within, 0o755); err != nil {
-		return err
-	}
-	info, err := root.Stat(within)
-	if err != nil {
-		return err
-	}
-	return root.Chmod(within, info.Mode()|0o777)
-}
-
-// mountPart mounts a part of a volume at a place of its own, from which the runtime mounts
-// it: the pod can put a link in the place of the part meanwhile. No link leads out of the
-// volume (openat2(2)).
-func (c *container) mountPart(volume, within, at string) error {
-	root, err := os.Open(volume)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(int(root.Fd()), within, &how)
-	if err != nil {
-		return &fs.PathError{Op: "openat2", Path: within, Err: err}
-	}
-	part := os.NewFile(uintptr(fd), within)
-	defer part.Close()
-	if err := mountBind(fmt.Sprintf("/proc/self/fd/%d", fd), at, nil); err != nil {
-		return err
-	}
-	c.sources = append(c.sources, at)
-	return nil
 }
 
 // unmountSources is for when the runtime has mounted them.

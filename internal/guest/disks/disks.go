@@ -48,6 +48,8 @@ type Disks struct {
 	mu sync.Mutex
 	// mountings are by mount point, until somebody has heard what came of them.
 	mountings map[string]*mounting
+	// raw are devices that containers have as they are.
+	raw []string
 	// failed are devices whose file systems did not grow: that is said once.
 	failed map[string]bool
 }
@@ -181,6 +183,9 @@ func (d *Disks) Run(ctx context.Context) {
 func (d *Disks) growAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for _, dev := range d.raw {
+		blockdevice.Rescan(d.Sys, dev) // if it fails the container sees the size that it knows
+	}
 	there, err := mounted()
 	for point, dev := range there {
 		if err = errors.Join(blockdevice.Rescan(d.Sys, dev), blockdevice.Grow(dev, point)); err != nil && !d.failed[dev] {
@@ -195,6 +200,10 @@ func (d *Disks) growAll() {
 
 // Unmount writes everything to the disks and unmounts them: no container of the pod runs any more.
 func (d *Disks) Unmount() {
+	containers, _ := os.ReadDir(directvolume.GuestParts) // those that the agent did not make are left
+	for _, container := range containers {
+		d.UnmountParts(container.Name())
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	there, err := mounted()

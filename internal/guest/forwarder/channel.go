@@ -116,7 +116,7 @@ func (f *Forwarder) handshake(ctx context.Context, conn net.Conn) (net.Conn, err
 // wants names the calls that intercept changes or logs.
 func (f *Forwarder) wants(service, method []byte) bool {
 	switch string(method) {
-	case "CreateContainer", "CreateSandbox", "DestroySandbox":
+	case "CreateContainer", "RemoveContainer", "CreateSandbox", "DestroySandbox":
 		return string(service) == agentService
 	}
 	return false

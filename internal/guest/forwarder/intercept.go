@@ -44,6 +44,12 @@ func (f *Forwarder) intercept(ctx context.Context, _, method string, payload []b
 	case "DestroySandbox":
 		f.log.Info("DestroySandbox")
 		f.disks.Unmount()
+	case "RemoveContainer":
+		var request agent.RemoveContainerRequest
+		if err := proto.Unmarshal(payload, &request); err != nil {
+			return nil, fmt.Errorf("RemoveContainer: %w", err)
+		}
+		f.disks.UnmountParts(request.ContainerId)
 	}
 	return payload, nil
 }
@@ -104,16 +110,24 @@ func makeBindSource(m *agent.Mount) error {
 	return nil
 }
 
-// mountDisks mounts the disks of a container's volumes and takes their storages out: agents
-// do not know the driver.
+// mountDisks mounts the disks of a container's volumes, and parts of them, and takes their storages out:
+// agents do not know the drivers.
 func (f *Forwarder) mountDisks(ctx context.Context, request *agent.CreateContainerRequest) error {
 	rest := request.Storages[:0]
 	for _, st := range request.Storages {
-		if st.Driver != directvolume.GuestDriver {
+		var err error
+		switch st.Driver {
+		case directvolume.GuestDriver:
+			err = f.disks.Mount(ctx, st)
+		case directvolume.GuestPartDriver:
+			err = f.disks.MountPart(request.ContainerId, st)
+		case directvolume.GuestRawDriver:
+			err = f.disks.GiveDevice(ctx, st, request.OCI)
+		default:
 			rest = append(rest, st)
-			continue
 		}
-		if err := f.disks.Mount(ctx, st); err != nil {
+		if err != nil {
+			f.disks.UnmountParts(request.ContainerId)
 			return fmt.Errorf("volume of container %s: %w", request.ContainerId, err)
 		}
 	}

@@ -105,13 +105,23 @@ func limit(spec *agent.Spec) (bool, error) {
 
 // placeDisks lets the guest mount the disks of a container's volumes, in place of the node's
 // folders, in which nothing is. It reports whether anything changed. Both shims leave the
-// source of such a mount as containerd has it.
+// source of such a mount as containerd has it; of a subPath ours names the place in the volume.
 func placeDisks(request *agent.CreateContainerRequest, disks []directvolume.Attached) (changed bool, err error) {
-	for _, m := range request.GetOCI().GetMounts() {
-		if slices.ContainsFunc(disks, func(d directvolume.Attached) bool { return strings.HasPrefix(m.Source, d.SubPaths()) }) {
-			return false, fmt.Errorf("mount %s is a subPath of a volume, which a pod in a VM cannot have: mount the whole volume", m.Destination)
+	for _, st := range request.Storages {
+		if st.Driver != directvolume.GuestRawDriver {
+			continue
 		}
-		i := slices.IndexFunc(disks, func(d directvolume.Attached) bool { return d.Target == filepath.Clean(m.Source) })
+		i := slices.IndexFunc(disks, func(d directvolume.Attached) bool { return d.Target == st.Source })
+		if i < 0 {
+			return false, fmt.Errorf("device %s is a volume whose disk the VM does not have", st.MountPoint)
+		}
+		st.Source, changed = disks[i].Serial, true
+	}
+	for n, m := range request.GetOCI().GetMounts() {
+		if slices.ContainsFunc(disks, func(d directvolume.Attached) bool { return strings.HasPrefix(m.Source, d.SubPaths()) }) {
+			return false, fmt.Errorf("mount %s is a subPath of a volume, and this shim does not say which: mount the whole volume, or use Outrigger's shim", m.Destination)
+		}
+		i := slices.IndexFunc(disks, func(d directvolume.Attached) bool { return d.Within(m.Source) != "" })
 		if i < 0 {
 			continue
 		}
@@ -122,6 +132,11 @@ func placeDisks(request *agent.CreateContainerRequest, disks []directvolume.Atta
 			storage.FsGroup = &agent.FSGroup{GroupId: uint32(gid), GroupChangePolicy: agent.FSGroupChangePolicy(agent.FSGroupChangePolicy_value[d.FSGroupChangePolicy])}
 		}
 		request.Storages = append(request.Storages, storage)
+		if within := d.Within(m.Source); within != "." {
+			storage = &agent.Storage{Driver: directvolume.GuestPartDriver, Source: storage.MountPoint, Options: []string{within},
+				MountPoint: filepath.Join(directvolume.GuestParts, request.ContainerId, strconv.Itoa(n))}
+			request.Storages = append(request.Storages, storage)
+		}
 		m.Source, m.Type, changed = storage.MountPoint, "bind", true
 	}
 	return changed, nil

@@ -14,6 +14,7 @@ import (
 	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/peerpods/shim/guestspec"
 	"github.com/outrigger/outrigger/internal/peerpods/webhook/guestlimits"
@@ -151,6 +152,10 @@ func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest,
 	if err != nil {
 		return nil, nil, err
 	}
+	devices, disks, err := placeDevices(directvolume.Root, c.spec.Linux)
+	if err != nil {
+		return nil, nil, invalid(err)
+	}
 	limits, err := guestlimits.Of(c.vm.annotations, c.spec.Annotations[keyContainerName])
 	if err != nil {
 		return nil, nil, invalid(err)
@@ -159,12 +164,13 @@ func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest,
 	spec := guestspec.Convert(c.spec, guestspec.Options{
 		Rootfs: rootfs, Mounts: mounts.mounts, Annotations: c.agentAnnotations(), NoSeccomp: c.vm.config.Runtime.DisableGuestSeccomp,
 	})
+	spec.Linux.Devices = devices
 	if !c.ownsVM() && limits != (guestlimits.Limits{}) {
 		guestspec.Limit(spec, limits)
 	}
 	return &agent.CreateContainerRequest{
 		ContainerId: c.id, ExecId: c.id, OCI: spec, SandboxPidns: c.sharesPIDs(),
-		Storages: append([]*agent.Storage{podclient.PullStorage(image, rootfs, maps.Clone(spec.Annotations))}, mounts.storages...),
+		Storages: append([]*agent.Storage{podclient.PullStorage(image, rootfs, maps.Clone(spec.Annotations))}, append(mounts.storages, disks...)...),
 	}, mounts, nil
 }
 
@@ -183,11 +189,6 @@ func (c *container) agentAnnotations() map[string]string {
 func (c *container) check() error {
 	if c.spec.Process == nil {
 		return errors.New("the OCI spec has no process")
-	}
-	if c.spec.Linux != nil && len(c.spec.Linux.Devices) > 0 {
-		return fmt.Errorf("the container wants device %s of the node, which a pod in a VM cannot use; "+
-			"for a privileged container set privileged_without_host_devices = true for this runtime in containerd's configuration",
-			c.spec.Linux.Devices[0].Path)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, 
 		return err
 	}
 	if kind == sourceDisk { // the relay knows what the guest calls it
-		out.mounts = append(out.mounts, guestMount(m, m.Type, m.Source))
+		out.mounts = append(out.mounts, guestMount(m, m.Type, source.Source))
 		return nil
 	}
 	vol := newVolume(m.Source)
@@ -138,8 +138,12 @@ func (c *Config) classify(m oci.Mount) (podclient.Mount, sourceKind, error) {
 	if err != nil {
 		return out, 0, err
 	}
-	if disk, err := isDisk(directvolume.Root, filepath.Join(volume, "mount")); volume != "" && (disk || err != nil) {
-		return out, 0, cmp.Or(err, fmt.Errorf("%s is a subPath of a volume whose disk the VM has: a pod in a VM cannot have it: mount the whole volume", m.Source))
+	if volume != "" {
+		part, err := partOfDisk(directvolume.Root, filepath.Join(volume, "mount"), m.Source)
+		if part != "" || err != nil {
+			out.Source = part
+			return out, sourceDisk, err
+		}
 	}
 	plugin := volumePlugin(cmp.Or(volume, m.Source))
 	switch copied := slices.Contains(copiedPlugins, plugin); {
@@ -237,7 +241,7 @@ func volumeOfSubPath(source string) (string, error) {
 }
 
 // pathWithin returns where source, a bind mount of a folder in volume, is in it. On the
-// node an emptyDir holds only the folders that the kubelet made for its subPaths.
+// node an emptyDir, or a volume whose disk the VM has, holds only the folders that the kubelet made for its subPaths.
 func pathWithin(volume, source string) (within string, err error) {
 	wanted, err := os.Stat(source)
 	if err != nil {
@@ -270,6 +274,19 @@ func isDisk(records, source string) (bool, error) {
 		return false, fmt.Errorf("%s is a volume that a CSI driver leaves to the guest, and not the driver %s: nothing attaches its disk to the pod's VM", source, directvolume.Driver)
 	}
 	return true, err
+}
+
+// partOfDisk returns the path in the volume that source, a bind mount of a part of it, is; empty if the volume
+// is not one whose disk the VM has.
+func partOfDisk(records, volume, source string) (string, error) {
+	if disk, err := isDisk(records, volume); !disk || err != nil {
+		return "", err
+	}
+	within, err := pathWithin(volume, source)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(volume, within), nil
 }
 
 // checkCopyable returns an error for sources that are useless as a copy: devices and

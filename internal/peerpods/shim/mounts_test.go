@@ -108,6 +108,25 @@ func TestDirectVolume(t *testing.T) {
 	if disk, err := isDisk(folder, volume); !disk || err != nil {
 		t.Errorf("one of our driver: %v, %v", disk, err)
 	}
+	mount := filepath.Join(t.TempDir(), "mount")
+	part := filepath.Join(mount, "a/b")
+	err := errors.Join(os.MkdirAll(part, 0o755), directvolume.Write(folder, mount, &directvolume.Info{Metadata: map[string]string{directvolume.MetadataDisk: "d2"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "0") // stands for kubelet's bind mount
+	if err := os.Symlink(part, link); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := partOfDisk(folder, mount, link); got != part || err != nil {
+		t.Errorf("a part of it: %q, %v", got, err)
+	}
+	if got, err := partOfDisk(folder, mount, folder); err == nil || !strings.Contains(err.Error(), "not a part") {
+		t.Errorf("a part of something else: %q, %v", got, err)
+	}
+	if got, err := partOfDisk(folder, filepath.Dir(mount), link); got != "" || err != nil {
+		t.Errorf("a part of another volume: %q, %v", got, err)
+	}
 }
 
 // TestSubPaths are mounts of parts of volumes, as the kubelet makes them.
