@@ -85,6 +85,9 @@ func (s *sidecars) provision(ctx context.Context) error {
 
 func (s *sidecars) create(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	name, fs := "pvc-"+string(pvc.UID), cmp.Or(class.Parameters["csi.storage.k8s.io/fstype"], "ext4")
+	if pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock {
+		fs = ""
+	}
 	if _, err := s.api.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); err == nil {
 		return nil
 	}
@@ -101,7 +104,7 @@ func (s *sidecars) create(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	size := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
 	made, err := s.driver.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size.Value()}, Parameters: parameters,
-		VolumeCapabilities: []*csi.VolumeCapability{capability(fs)}, VolumeContentSource: source,
+		VolumeCapabilities: []*csi.VolumeCapability{capability(pvc.Spec.VolumeMode, fs)}, VolumeContentSource: source,
 	})
 	if err != nil {
 		return err
@@ -111,7 +114,7 @@ func (s *sidecars) create(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		Capacity:                      corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(made.Volume.CapacityBytes, resource.BinarySI)},
 		AccessModes:                   pvc.Spec.AccessModes,
 		ClaimRef:                      &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: pvc.Namespace, Name: pvc.Name, UID: pvc.UID},
-		PersistentVolumeReclaimPolicy: *class.ReclaimPolicy, StorageClassName: class.Name, MountOptions: class.MountOptions,
+		PersistentVolumeReclaimPolicy: *class.ReclaimPolicy, StorageClassName: class.Name, MountOptions: class.MountOptions, VolumeMode: pvc.Spec.VolumeMode,
 	}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: csiDriver, VolumeHandle: made.Volume.VolumeId, FSType: fs, VolumeAttributes: made.Volume.VolumeContext}
 	_, err = s.api.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
@@ -138,11 +141,15 @@ func (s *sidecars) source(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: pv.Spec.CSI.VolumeHandle}}}, nil
 }
 
-func capability(fs string) *csi.VolumeCapability {
-	return &csi.VolumeCapability{
+func capability(mode *corev1.PersistentVolumeMode, fs string) *csi.VolumeCapability {
+	c := &csi.VolumeCapability{
 		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fs}},
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER},
 	}
+	if mode != nil && *mode == corev1.PersistentVolumeBlock {
+		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	}
+	return c
 }
 
 // remove deletes volumes whose claims are gone, when nothing has them attached.
@@ -210,7 +217,7 @@ func (s *sidecars) follow(ctx context.Context, va *storagev1.VolumeAttachment) e
 		return err
 	}
 	published, err := s.driver.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-		VolumeId: pv.Spec.CSI.VolumeHandle, NodeId: node, VolumeCapability: capability(pv.Spec.CSI.FSType), VolumeContext: pv.Spec.CSI.VolumeAttributes,
+		VolumeId: pv.Spec.CSI.VolumeHandle, NodeId: node, VolumeCapability: capability(pv.Spec.VolumeMode, pv.Spec.CSI.FSType), VolumeContext: pv.Spec.CSI.VolumeAttributes,
 	})
 	if err != nil {
 		return err
@@ -263,7 +270,7 @@ func (s *sidecars) resize(ctx context.Context) error {
 			continue
 		}
 		grown, err := s.driver.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
-			VolumeId: pv.Spec.CSI.VolumeHandle, CapacityRange: &csi.CapacityRange{RequiredBytes: want.Value()}, VolumeCapability: capability(pv.Spec.CSI.FSType),
+			VolumeId: pv.Spec.CSI.VolumeHandle, CapacityRange: &csi.CapacityRange{RequiredBytes: want.Value()}, VolumeCapability: capability(pv.Spec.VolumeMode, pv.Spec.CSI.FSType),
 		})
 		if err != nil {
 			return fmt.Errorf("expand %s: %w", pvc.Name, err)
