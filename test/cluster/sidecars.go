@@ -285,7 +285,7 @@ func (s *sidecars) resize(ctx context.Context) error {
 func (s *sidecars) noteSize(ctx context.Context, pvc *corev1.PersistentVolumeClaim, pv string, grown *csi.ControllerExpandVolumeResponse) error {
 	size := resource.NewQuantity(grown.CapacityBytes, resource.BinarySI).String()
 	// The claim first: a volume that has its size is not looked at again.
-	status := fmt.Sprintf(`{"status":{"capacity":{"storage":%q}}}`, size)
+	status := fmt.Sprintf(`{"status":{"capacity":{"storage":%q},"allocatedResources":{"storage":%[1]q}}}`, size)
 	if grown.NodeExpansionRequired {
 		status = fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"True"}],"allocatedResources":{"storage":%q},"allocatedResourceStatuses":{"storage":"NodeResizePending"}}}`,
 			corev1.PersistentVolumeClaimFileSystemResizePending, size)
