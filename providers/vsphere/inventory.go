@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -210,17 +211,23 @@ func (p *Provider) findTemplate(ctx context.Context, c *vim25.Client, finder *fi
 }
 
 func snapshotNamed(info *types.VirtualMachineSnapshotInfo, name string) *types.ManagedObjectReference {
-	if info == nil {
-		return nil
-	}
-	for trees := info.RootSnapshotList; len(trees) > 0; {
-		tree := trees[0]
+	for _, tree := range allSnapshots(info) {
 		if tree.Name == name {
 			return &tree.Snapshot
 		}
-		trees = append(trees[1:], tree.ChildSnapshotList...)
 	}
 	return nil
+}
+
+func allSnapshots(info *types.VirtualMachineSnapshotInfo) (all []types.VirtualMachineSnapshotTree) {
+	if info == nil {
+		return nil
+	}
+	all = slices.Clone(info.RootSnapshotList)
+	for i := 0; i < len(all); i++ {
+		all = append(all, all[i].ChildSnapshotList...)
+	}
+	return all
 }
 
 func (t *template) card() types.BaseVirtualDevice {

@@ -147,7 +147,7 @@ func (p *Provider) remove(ctx context.Context, w *watcher, id string) error {
 	return p.destroy(ctx, w, m.ref, m.on())
 }
 
-// destroy removes a VM and its disks, in whatever state it is.
+// destroy removes a VM and its own disks, in whatever state it is.
 func (p *Provider) destroy(ctx context.Context, w *watcher, ref types.ManagedObjectReference, on bool) error {
 	vm := object.NewVirtualMachine(w.client, ref)
 	err := p.pace.Until(ctx, func() (bool, error) {
@@ -156,12 +156,18 @@ func (p *Provider) destroy(ctx context.Context, w *watcher, ref types.ManagedObj
 				return true, err
 			}
 		}
-		err := w.run(ctx, func() (*object.Task, error) { return vm.Destroy(ctx) })
+		err := p.keepForeign(ctx, w, ref)
+		if err == nil {
+			err = w.run(ctx, func() (*object.Task, error) { return vm.Destroy(ctx) })
+		}
 		if is[*types.InvalidPowerState](err) {
 			on = true // somebody has started it
 			return false, nil
 		}
-		return !busy(err), err
+		if busy(err) { // also if its disks have changed since
+			return false, nil
+		}
+		return true, err
 	})
 	if isGone(err, ref) {
 		return nil
