@@ -418,3 +418,32 @@ func TestWithoutDisks(t *testing.T) {
 	_, err = call(d, t.Context(), "ListSnapshots", d.controller.ListSnapshots, &csi.ListSnapshotsRequest{})
 	wantCode(t, err, codes.Unimplemented, "")
 }
+
+// TestCallsPerVolume counts what a thousand volumes cost in calls to the cloud, without those of the adaptor.
+func TestCallsPerVolume(t *testing.T) {
+	const volumes = 1000
+	for placement, want := range map[Placement]map[cloud.Op]int{
+		InVM:   {cloud.OpCreateDisk: 1, cloud.OpGetDisk: 1, cloud.OpDetachDisk: 1, cloud.OpDeleteDisk: 1}, // what the node never had is detached, too
+		OnNode: {cloud.OpCreateDisk: 1, cloud.OpGetDisk: 1, cloud.OpAttachDisk: 1, cloud.OpDetachDisk: 1, cloud.OpDeleteDisk: 1},
+	} {
+		w := newWorld(t, &placed{placement: placement})
+		for n := range volumes {
+			v := w.mustCreate(fmt.Sprint("pvc-", n)).GetVolumeId()
+			_, err := w.publish(v, w.n1, mountCapability(""))
+			if err == nil {
+				err = w.unpublish(v, w.n1)
+			}
+			if err == nil {
+				_, err = call(w.Driver, t.Context(), "DeleteVolume", w.controller.DeleteVolume, &csi.DeleteVolumeRequest{VolumeId: v})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, op := range []cloud.Op{cloud.OpCreateDisk, cloud.OpGetDisk, cloud.OpListDisks, cloud.OpAttachDisk, cloud.OpDetachDisk, cloud.OpDeleteDisk} {
+			if got := w.cloud.Calls(op); got != want[op]*volumes {
+				t.Errorf("%s: %d calls of %s for %d volumes, want %d for each", placement, got, op, volumes, want[op])
+			}
+		}
+	}
+}
