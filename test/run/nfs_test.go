@@ -190,7 +190,7 @@ func nfsRefusals(t *testing.T, p *pod) {
 		"server":  {"/export", "cannot be reached from the pod's network: dial tcp 198.51.100.3:2049: connect: no route to host", []string{"vers=4.2"}},
 		"export":  {"/none", "the server has no such export", []string{"vers=4.1"}},
 		"option":  {"/export", "does not know one of the options", []string{"vers=4.0", "no-such-option"}},
-		"subPath": {"/export", "openat2 none", []string{"vers=4.0"}},
+		"subPath": {"/export", "/none: no such file or directory", []string{"vers=4.0"}},
 	} {
 		m := nfsMount("/data", c.export, "", c.options...)
 		switch m.Storage.MountPoint += name; name {
