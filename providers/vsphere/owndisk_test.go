@@ -26,7 +26,7 @@ func TestDisksOfOthersStay(t *testing.T) {
 		"no detachment":    new(cloudsim.Refused("ReconfigVM_Task", 500, "NoPermission")),
 		"detachment fails": new(cloudsim.Refused("ReconfigVM_Task", 500, "task:SystemError")),
 		"changed":          new(cloudsim.Refused("ReconfigVM_Task", 500, "task:ConcurrentAccess")),
-		"no look":          new(cloudsim.Unreachable("RetrieveProperties")),
+		"no look":          new(cloudsim.Unreachable("RetrievePropertiesEx")),
 		"lost deletion":    new(cloudsim.LostReply("Destroy_Task")),
 		"busy":             new(cloudsim.Refused("Destroy_Task", 500, "task:ResourceInUse")),
 	} {
