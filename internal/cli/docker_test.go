@@ -529,7 +529,7 @@ func TestEveryFlagOfDockerRun(t *testing.T) {
 func TestStartRestartAttach(t *testing.T) {
 	s := newStand(t)
 	n := &node.Node{Root: s.root}
-	script := "echo up; trap 'exit 4' TERM; while :; do sleep 0.05; done"
+	script := "trap 'exit 4' TERM; echo up; while :; do sleep 0.05; done"
 	s.detached("web", script, "--rm=false", "-e", "A=1")
 	up := func(times int) {
 		t.Helper()
