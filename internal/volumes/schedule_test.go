@@ -43,7 +43,7 @@ func TestSchedulesOfVolumes(t *testing.T) {
 
 // TestSchedulesOfAWrappedDriver is the same with the driver before one that knows no VMs, and serves
 // ordinary pods alone. OUTRIGGER_WRAPPED=1 and OUTRIGGER_SEED run one again, of TestSchedulesOfVolumes.
-func TestSchedulesOfAWrappedDriver(t *testing.T) { runSchedules(t, tier.Rounds(t, 30, 300), true) }
+func TestSchedulesOfAWrappedDriver(t *testing.T) { runSchedules(t, tier.Rounds(t, 100, 300), true) }
 
 func runSchedules(t *testing.T, rounds int, wrapped bool) {
 	died := map[string]int{}
