@@ -234,7 +234,7 @@ func (p *Provider) makeVolume(ctx context.Context, m *making, sending *sync.Wait
 	return p.wait.Until(ctx, func() (bool, error) {
 		err := p.api.sendTo(ctx, http.MethodGet, strings.TrimSuffix(path, "clone")+"clone-tasks/"+task.ID, nil, &task)
 		if task.Status == "failed" {
-			err = fmt.Errorf("%w: the cloud could not clone volume %s: %s", provider.ErrUnavailable, m.from, task.Reason)
+			err = fmt.Errorf("%w: the cloud could not clone volume %s: %.300q", provider.ErrUnavailable, m.from, task.Reason)
 		}
 		return task.Status == "completed", err
 	})
