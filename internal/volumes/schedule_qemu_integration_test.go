@@ -40,7 +40,7 @@ func TestVolumeSchedulesOnQEMU(t *testing.T) {
 		return
 	}
 	ran, killed := 0, 0
-	// A schedule may have no pod in a VM; twenty without one are no chance.
+	// A schedule may have no pod in a VM, but not twenty in a row.
 	for n, rounds := 0, tier.Rounds(t, 2, 500); n < rounds || ran == 0 && n < 20; n++ {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
