@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
+
+// dialPause is how long a full queue of connections is left alone.
+const dialPause = 10 * time.Millisecond
 
 // monitor is a connection to QEMU's control socket (QEMU Machine Protocol).
 type monitor struct {
@@ -38,8 +42,13 @@ func dialMonitor(ctx context.Context, folder string) (*monitor, error) {
 		return nil, fmt.Errorf("open %s: %w", folder, err)
 	}
 	defer unix.Close(dir)
+	path := filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir), qmpName)
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir), qmpName))
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	// QEMU serves one connection, and few can wait: the kernel has no room for this one (connect(2)).
+	for errors.Is(err, unix.EAGAIN) && poll.Sleep(ctx, dialPause) == nil {
+		conn, err = dialer.DialContext(ctx, "unix", path)
+	}
 	if err != nil {
 		return nil, err
 	}
