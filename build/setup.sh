@@ -59,6 +59,7 @@ libprotobuf-dev the types of Google that our files import
 git which files are ours
 curl asks the database of vulnerabilities
 jq reads JSON in guides
+cryptsetup-bin opens the disks that we encrypt
 nfs-ganesha-vfs the server of network file systems
 dbus-daemon the bus by which a service of systemd is restarted
 systemd the first process of machines from images of the shape of kind's

@@ -11,11 +11,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/luks"
 )
 
 const (
@@ -46,32 +49,56 @@ const (
 	ioctlResize = 0x40086610
 )
 
-// ErrContent is of a disk that is not used as it is: it has something that is not ext4.
-var ErrContent = errors.New("it has something that is not ext4, and is never formatted: use it as a block device, or erase it (blkdiscard, or dd of zeros)")
+// Errors of a disk that is not used as it is.
+var (
+	ErrContent   = errors.New("it has something that is not ext4, and is never formatted: use it as a block device, or erase it (blkdiscard, or dd of zeros)")
+	ErrEncrypted = errors.New("it is encrypted with LUKS, and nothing says so: see the section on encrypted volumes in docs/volumes.md")
+	ErrPlain     = errors.New("it is not encrypted, and its volume is to be: nothing encrypts what is there already")
+	ErrKey       = luks.ErrKey
+)
 
-// Prepare makes a disk one that can be mounted: it formats one that is proven empty, of which it
-// tells log, and checks the file system of another. One that formatting was cut short on counts as empty.
-func Prepare(ctx context.Context, dev string, log func(text string, args ...any)) error {
+// Unusable reports whether an error is of a disk as it is, and of a key that is not its own: trying again does not help.
+func Unusable(err error) bool {
+	return slices.ContainsFunc([]error{ErrContent, ErrEncrypted, ErrPlain, ErrKey}, func(of error) bool { return errors.Is(err, of) })
+}
+
+// Prepare makes a disk one that can be mounted, and returns the device to mount: it formats one that is proven empty, of
+// which it tells log, and checks the file system of another. One that formatting was cut short on counts as empty. With e the disk
+// is encrypted, and the device is what is in it.
+func Prepare(ctx context.Context, dev string, e *Encryption, log func(text string, args ...any)) (mount string, err error) {
 	file, err := os.OpenFile(dev, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer file.Close()
 	size, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
-		return err
+		return "", err
 	}
-	switch kind, err := contentOf(file, size); {
+	kind, err := contentOf(file, size)
+	switch {
 	case err != nil:
-		return err
+		return "", err
+	case kind == hasLUKS && e == nil:
+		return "", ErrEncrypted
+	case kind == hasLUKS:
+		if mount, err = OpenEncrypted(e, dev); err != nil {
+			return "", err
+		}
+		return Prepare(ctx, mount, nil, log)
+	case kind == hasExt4 && e != nil:
+		return "", ErrPlain
 	case kind == hasExt4:
 		file.Close()
-		return check(ctx, dev)
+		return dev, check(ctx, dev)
 	case kind == hasOther:
-		return ErrContent
+		return "", ErrContent
 	}
-	log("formatting an empty disk", "disk", dev, "bytes", size)
-	return format(ctx, file, size)
+	if e != nil && size < luks.DataOffset+emptyHead+emptyTail {
+		return "", fmt.Errorf("it has %d bytes, and an encrypted volume has at least %d MiB", size, (luks.DataOffset+emptyHead+emptyTail)>>20)
+	}
+	log("formatting an empty disk", "disk", dev, "bytes", size, "encrypted", e != nil)
+	return format(ctx, file, e)
 }
 
 type content int
@@ -79,6 +106,7 @@ type content int
 const (
 	isEmpty content = iota
 	hasExt4
+	hasLUKS
 	hasOther
 )
 
@@ -102,6 +130,8 @@ func contentOf(file io.ReaderAt, size int64) (content, error) {
 		return isEmpty, nil
 	case isExt4:
 		return hasExt4, nil
+	case luks.Is(head):
+		return hasLUKS, nil
 	case bytes.Count(head, []byte{0}) == len(head) && bytes.Count(tail, []byte{0}) == len(tail):
 		return isEmpty, nil
 	}
@@ -119,20 +149,37 @@ func endOf(super []byte) (bytes int64, isExt4 bool) {
 
 func blockOf(super []byte) int64 { return 1024 << binary.LittleEndian.Uint32(super[superLog:]) }
 
-func format(ctx context.Context, file *os.File, size int64) error {
+func format(ctx context.Context, file *os.File, e *Encryption) (mount string, err error) {
 	mark := make([]byte, markSize)
 	copy(mark, formatting)
-	if err := writeMark(file, mark, size); err != nil {
-		return err
+	if err := writeMark(file, mark); err != nil {
+		return "", err
 	}
-	blocks := strconv.FormatInt(size/markSize-1, 10)
-	if err := run(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(markSize), "-m", "0", "-E", "nodiscard", file.Name(), blocks); err != nil {
-		return err
+	mount = file.Name()
+	if e != nil {
+		if err := errors.Join(luks.Format(file, e.Key), file.Sync()); err != nil {
+			return "", err
+		}
+		if mount, err = OpenEncrypted(e, file.Name()); err != nil {
+			return "", err
+		}
 	}
-	return writeMark(file, make([]byte, markSize), size)
+	size, err := sizeOf(mount)
+	if err != nil {
+		return "", err
+	}
+	blocks := strconv.FormatInt(size/markSize-1, 10) // without the last: the mark is there
+	if err := run(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(markSize), "-m", "0", "-E", "nodiscard", mount, blocks); err != nil {
+		return "", err
+	}
+	return mount, writeMark(file, make([]byte, markSize))
 }
 
-func writeMark(file *os.File, mark []byte, size int64) error {
+func writeMark(file *os.File, mark []byte) error {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
 	if _, err := file.WriteAt(mark, size-markSize); err != nil {
 		return err
 	}

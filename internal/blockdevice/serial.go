@@ -122,13 +122,18 @@ func Discover(sys string) error {
 }
 
 // Rescan has the kernel ask a SCSI disk for its size: not every controller says that a disk has
-// grown. Others say so by themselves. Of a disk of several paths each is asked; multipathd follows.
-func Rescan(sys, dev string) error {
-	folder := filepath.Join(sys, "block", filepath.Base(dev))
+// grown. Others say so by themselves. Of a disk of several paths each is asked; multipathd follows. An
+// encrypted one grows with its disk.
+func Rescan(sys, dev string) error { return rescan(filepath.Join(sys, "block", filepath.Base(dev))) }
+
+func rescan(folder string) error {
 	errs := []error{tell(filepath.Join(folder, "device/rescan"), "1")}
 	slaves, _ := os.ReadDir(filepath.Join(folder, "slaves"))
 	for _, slave := range slaves {
-		errs = append(errs, tell(filepath.Join(folder, "slaves", slave.Name(), "device/rescan"), "1"))
+		errs = append(errs, rescan(filepath.Join(folder, "slaves", slave.Name())))
+	}
+	if strings.HasPrefix(textOf(filepath.Join(folder, "dm/name")), mappingPrefix) {
+		errs = append(errs, growMapping(folder))
 	}
 	return errors.Join(errs...)
 }

@@ -34,6 +34,9 @@ const recordName = "mountInfo.json"
 // TypeBlock is the [Info.VolumeType] of a disk.
 const TypeBlock = "block"
 
+// FsLUKS is blkid's name of LUKS: an ext4 file system is in it. An adaptor, or a guest, that cannot encrypt refuses it by name.
+const FsLUKS = "crypto_LUKS"
+
 // Keys of [Info.Metadata]. The first two are Kata's.
 const (
 	// MetadataFSGroup is the number of the group that the files of the volume get.
@@ -45,6 +48,8 @@ const (
 	MetadataDisk = Driver + "/disk"
 	// MetadataPodUID is the pod that the volume was published for; nobody else may have the disk.
 	MetadataPodUID = Driver + "/pod-uid"
+	// MetadataKey is the key of a disk whose FsType is FsLUKS, in base64.
+	MetadataKey = Driver + "/key"
 	// MetadataReadOnly is "true" if the pod must not write.
 	MetadataReadOnly = Driver + "/read-only"
 )
@@ -54,7 +59,8 @@ type Info struct {
 	VolumeType string `json:"volume-type"`
 	// Device is the provider's id of the disk.
 	Device string `json:"device"`
-	// FsType is the file system that an empty disk gets, and any other must have; empty for a raw block device.
+	// FsType is the file system that an empty disk gets, and any other must have; empty for a raw block device, and FsLUKS
+	// for one that is encrypted.
 	FsType   string            `json:"fstype"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Options are those of the mount.

@@ -20,20 +20,20 @@ var modes = []csi.VolumeCapability_AccessMode_Mode{
 // fileSystems are those that both node and guest can make, check and grow.
 var fileSystems = []string{"ext4"}
 
-// checkCapabilities returns an error unless there are capabilities and a volume can have all.
-func checkCapabilities(all []*csi.VolumeCapability) error {
+// checkCapabilities returns an error unless there are capabilities and a volume can have all, which may be encrypted.
+func checkCapabilities(all []*csi.VolumeCapability, encrypted string) error {
 	if len(all) == 0 {
 		return invalid("no volume_capabilities")
 	}
 	for _, c := range all {
-		if err := checkCapability(c); err != nil {
+		if err := checkCapability(c, encrypted); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkCapability(c *csi.VolumeCapability) error {
+func checkCapability(c *csi.VolumeCapability, encrypted string) error {
 	switch {
 	case c == nil:
 		return invalid("no volume_capability")
@@ -45,7 +45,11 @@ func checkCapability(c *csi.VolumeCapability) error {
 	if name := c.GetMount().GetFsType(); name != "" && !slices.Contains(fileSystems, name) {
 		return invalid("file system %q: want one of %s", name, strings.Join(fileSystems, ", "))
 	}
-	return nil
+	yes, err := isEncrypted(encrypted)
+	if yes && c.GetBlock() != nil {
+		return invalid("volumeMode Block with encryption: an encrypted volume has a file system; the pod can encrypt a device itself")
+	}
+	return err
 }
 
 // fileSystem returns the file system that is asked for; empty for a block device.

@@ -70,7 +70,7 @@ func (c *controller) ValidateVolumeCapabilities(ctx context.Context, r *csi.Vali
 	if _, err := c.get(ctx, r.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	err := checkCapabilities(r.GetVolumeCapabilities())
+	err := checkCapabilities(r.GetVolumeCapabilities(), r.GetVolumeContext()[attributeEncrypted])
 	if err == nil {
 		_, err = parameters(r.GetParameters())
 	}

@@ -128,6 +128,21 @@ func TestOwnerTags(t *testing.T) {
 	}
 }
 
+func encryptedDevice(r *csi.CreateVolumeRequest) {
+	parameter(parameterEncrypted, "true")(r)
+	r.VolumeCapabilities[0].AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+}
+
+// TestEncryptedVolume: nodes are told.
+func TestEncryptedVolume(t *testing.T) {
+	w := newWorld(t, nil)
+	for value, want := range map[string]string{"true": "true", "false": ""} {
+		if v, err := w.create("pvc-"+value, parameter(parameterEncrypted, value)); err != nil || v.GetVolumeContext()[attributeEncrypted] != want {
+			t.Errorf("%s: %v, %v", value, v, err)
+		}
+	}
+}
+
 func TestRefusedByName(t *testing.T) {
 	w := newWorld(t, nil)
 	many := mountCapability("")
@@ -137,7 +152,8 @@ func TestRefusedByName(t *testing.T) {
 		code   codes.Code
 		text   string
 	}{
-		"encrypted":         {parameter("encrypted", "true"), codes.InvalidArgument, "not there yet"},
+		"encrypted":         {parameter("encrypted", "perhaps"), codes.InvalidArgument, `encrypted "perhaps"`},
+		"encrypted device":  {encryptedDevice, codes.InvalidArgument, "volumeMode Block"},
 		"unknown parameter": {parameter("iops", "7"), codes.InvalidArgument, `unknown parameter "iops"`},
 		"unknown type":      {parameter("type", "golden"), codes.InvalidArgument, "golden"},
 		"many nodes":        {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0] = many }, codes.InvalidArgument, "MULTI_NODE_READER_ONLY"},

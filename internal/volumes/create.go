@@ -57,10 +57,12 @@ func parameters(all map[string]string) (kind string, err error) {
 		switch {
 		case name == "type":
 			kind = value
-		case name == "encrypted":
-			return "", invalid("parameter encrypted: encryption of volumes is not there yet: remove it from the StorageClass")
+		case name == parameterEncrypted:
+			if _, err := isEncrypted(value); err != nil {
+				return "", err
+			}
 		case !strings.HasPrefix(name, sidecarPrefix):
-			return "", invalid("unknown parameter %q in the StorageClass: known are type and csi.storage.k8s.io/fstype", name)
+			return "", invalid("unknown parameter %q in the StorageClass: known are type, encrypted and csi.storage.k8s.io/fstype", name)
 		}
 	}
 	return kind, nil
@@ -68,7 +70,7 @@ func parameters(all map[string]string) (kind string, err error) {
 
 // CreateVolume implements [csi.ControllerServer].
 func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	if err := checkCapabilities(r.GetVolumeCapabilities()); err != nil {
+	if err := checkCapabilities(r.GetVolumeCapabilities(), r.GetParameters()[parameterEncrypted]); err != nil {
 		return nil, err
 	}
 	if len(r.GetMutableParameters()) > 0 {
@@ -84,6 +86,9 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 		return nil, fmt.Errorf("volume %s: %w", r.GetName(), err)
 	}
 	v := volumeOf(d, r.GetVolumeContentSource())
+	if yes, _ := isEncrypted(r.GetParameters()[parameterEncrypted]); yes {
+		v.VolumeContext = map[string]string{attributeEncrypted: "true"}
+	}
 	if len(zones) > 0 {
 		v.AccessibleTopology = topology(zone)
 	}

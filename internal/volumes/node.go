@@ -82,7 +82,7 @@ func placementOf(publishContext map[string]string) (Placement, error) {
 
 // NodePublishVolume implements [csi.NodeServer].
 func (n *node) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	if err := checkCapability(r.GetVolumeCapability()); err != nil {
+	if err := checkCapability(r.GetVolumeCapability(), r.GetVolumeContext()[attributeEncrypted]); err != nil {
 		return nil, err
 	}
 	placement, err := placementOf(r.GetPublishContext())

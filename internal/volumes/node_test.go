@@ -364,3 +364,34 @@ func TestBadRequestsToTheNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) { wantCode(t, m.publish("a", test.change), test.code, test.text) })
 	}
 }
+
+// TestEncryptedVolumeOfAVM: the record, which only root reads, has the key; an older guest does not know its file system. Without a
+// Secret there is none.
+func TestEncryptedVolumeOfAVM(t *testing.T) {
+	m := newMachine(t, inVM{})
+	locked := func(secrets map[string]string) func(*csi.NodePublishVolumeRequest) {
+		return func(r *csi.NodePublishVolumeRequest) {
+			toVM(r)
+			r.VolumeContext[attributeEncrypted], r.Secrets = "true", secrets
+		}
+	}
+	wantCode(t, m.publish("a", locked(nil)), codes.InvalidArgument, "nodePublishSecretRef")
+	wantCode(t, m.publish("a", locked(map[string]string{"key": strings.Repeat("k", maxKey+1)})), codes.InvalidArgument, "4097 bytes")
+	if targets, err := directvolume.Targets(m.node.Records); err != nil || len(targets) > 0 {
+		t.Errorf("%q, %v", targets, err)
+	}
+	if err := m.publish("a", locked(map[string]string{"key": "secret"})); err != nil {
+		t.Fatal(err)
+	}
+	got, err := directvolume.Read(m.node.Records, m.path("a"))
+	if err != nil || got.FsType != directvolume.FsLUKS || got.Metadata[directvolume.MetadataKey] != "c2VjcmV0" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	files, err := filepath.Glob(filepath.Join(m.node.Records, "*/*"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}

@@ -48,7 +48,7 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.Control
 }
 
 func checkPublish(r *csi.ControllerPublishVolumeRequest) error {
-	if err := checkCapability(r.GetVolumeCapability()); err != nil {
+	if err := checkCapability(r.GetVolumeCapability(), r.GetVolumeContext()[attributeEncrypted]); err != nil {
 		return err
 	}
 	if r.GetReadonly() {

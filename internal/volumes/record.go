@@ -4,6 +4,7 @@ package volumes
 
 import (
 	"cmp"
+	"encoding/base64"
 	"os"
 	"strconv"
 
@@ -32,8 +33,16 @@ func (n *node) record(r *csi.NodePublishVolumeRequest, pod *Pod) error {
 			metadata[directvolume.MetadataFSGroupChangePolicy] = pod.FSGroupChangePolicy
 		}
 	}
-	err := directvolume.Write(n.Records, r.GetTargetPath(), &directvolume.Info{
-		VolumeType: directvolume.TypeBlock, Device: diskOf(r), FsType: fileSystem(r.GetVolumeCapability()), Metadata: metadata, Options: options,
+	kind := fileSystem(r.GetVolumeCapability())
+	e, err := encryption(r.GetVolumeId(), r.GetVolumeContext(), r.GetSecrets(), "node-publish")
+	if err != nil {
+		return err
+	}
+	if e != nil {
+		kind, metadata[directvolume.MetadataKey] = directvolume.FsLUKS, base64.StdEncoding.EncodeToString(e.Key)
+	}
+	err = directvolume.Write(n.Records, r.GetTargetPath(), &directvolume.Info{
+		VolumeType: directvolume.TypeBlock, Device: diskOf(r), FsType: kind, Metadata: metadata, Options: options,
 	})
 	if err != nil {
 		return err

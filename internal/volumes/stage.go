@@ -18,7 +18,7 @@ import (
 // NodeStageVolume implements [csi.NodeServer]: it mounts the disk. Of a volume for pods in VMs, and
 // of a block device, there is nothing to stage.
 func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	if err := errors.Join(required("staging_target_path", r.GetStagingTargetPath()), checkCapability(r.GetVolumeCapability())); err != nil {
+	if err := errors.Join(required("staging_target_path", r.GetStagingTargetPath()), checkCapability(r.GetVolumeCapability(), r.GetVolumeContext()[attributeEncrypted])); err != nil {
 		return nil, err
 	}
 	placement, err := placementOf(r.GetPublishContext())
@@ -38,25 +38,41 @@ func (n *node) stage(ctx context.Context, r *csi.NodeStageVolumeRequest) error {
 	if err != nil || r.GetVolumeCapability().GetBlock() != nil {
 		return err
 	}
+	e, err := encryption(r.GetVolumeId(), r.GetVolumeContext(), r.GetSecrets(), "node-stage")
+	if err != nil {
+		return err
+	}
 	path := r.GetStagingTargetPath()
 	there, err := n.mountAt(path)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case there != nil && there.Device == device:
+	}
+	expected := device
+	if e != nil {
+		if expected, err = blockdevice.Mapped(e.Name); err != nil {
+			return err
+		}
+	}
+	switch {
+	case there != nil && there.Device == expected:
 		return nil
 	case there != nil:
 		return fmt.Errorf("%w: %s is mounted at %s, and not %s of volume %s", errPrecondition, there.Device, path, device, r.GetVolumeId())
 	}
 	options := mountOptions(r.GetVolumeCapability(), false)
 	readOnly := slices.Contains(options, "ro")
-	if !readOnly {
+	disk := device
+	switch {
+	case !readOnly:
 		// It goes on when kubelet has given up: it waits for the volume when it asks again.
-		if err := blockdevice.Prepare(context.WithoutCancel(ctx), device, n.log.Info); errors.Is(err, blockdevice.ErrContent) {
-			return fmt.Errorf("%w: volume %s, disk %s: %w", errPrecondition, r.GetVolumeId(), device, err)
-		} else if err != nil {
-			return fmt.Errorf("volume %s, disk %s: %w", r.GetVolumeId(), device, err)
-		}
+		device, err = blockdevice.Prepare(context.WithoutCancel(ctx), disk, e, n.log.Info)
+	case e != nil:
+		device, err = blockdevice.OpenEncrypted(e, disk)
+	}
+	if blockdevice.Unusable(err) {
+		return fmt.Errorf("%w: volume %s, disk %s: %w", errPrecondition, r.GetVolumeId(), disk, err)
+	} else if err != nil {
+		return fmt.Errorf("volume %s, disk %s: %w", r.GetVolumeId(), disk, err)
 	}
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return err
@@ -91,6 +107,9 @@ func (n *node) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRe
 	}
 	if err := mount.CleanupMountPoint(r.GetStagingTargetPath(), n.Mounts, true); err != nil {
 		return nil, err
+	}
+	if err := blockdevice.Unmap(blockdevice.MappingOf(r.GetVolumeId())); err != nil {
+		return nil, fmt.Errorf("close the encrypted disk of volume %s: %w", r.GetVolumeId(), err)
 	}
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }

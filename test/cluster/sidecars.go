@@ -116,9 +116,21 @@ func (s *sidecars) create(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		ClaimRef:                      &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: pvc.Namespace, Name: pvc.Name, UID: pvc.UID},
 		PersistentVolumeReclaimPolicy: *class.ReclaimPolicy, StorageClassName: class.Name, MountOptions: class.MountOptions, VolumeMode: pvc.Spec.VolumeMode,
 	}
-	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: csiDriver, VolumeHandle: made.Volume.VolumeId, FSType: fs, VolumeAttributes: made.Volume.VolumeContext}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: csiDriver, VolumeHandle: made.Volume.VolumeId, FSType: fs, VolumeAttributes: made.Volume.VolumeContext,
+		NodeStageSecretRef: secretOf(class, pvc, "node-stage"), NodePublishSecretRef: secretOf(class, pvc, "node-publish")}
 	_, err = s.api.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
 	return err
+}
+
+// secretOf returns the Secret that a class names for a call of the node (external-provisioner's StorageClass parameters).
+func secretOf(class *storagev1.StorageClass, pvc *corev1.PersistentVolumeClaim, call string) *corev1.SecretReference {
+	const prefix = "csi.storage.k8s.io/"
+	name := class.Parameters[prefix+call+"-secret-name"]
+	if name == "" {
+		return nil
+	}
+	namespace := strings.ReplaceAll(class.Parameters[prefix+call+"-secret-namespace"], "${pvc.namespace}", pvc.Namespace)
+	return &corev1.SecretReference{Name: strings.ReplaceAll(name, "${pvc.name}", pvc.Name), Namespace: namespace}
 }
 
 // source returns the volume of the claim of which a claim is to be a copy; nil if it is of none.

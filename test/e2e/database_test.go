@@ -74,12 +74,12 @@ func databaseKilled(t *testing.T, s *suite) {
 	s.deleteClaims(t, "data")
 }
 
-// databaseMoves: a database moves from a pod in a VM to an ordinary pod, on a node that is an instance of the provider, and back.
+// databaseMoves: a database on an encrypted volume moves from a pod in a VM to an ordinary pod, on a node that is an instance of the provider, and back.
 func databaseMoves(t *testing.T, s *suite) {
 	if s.own == nil || *providerName != "qemu" {
 		t.Skip("it makes a node of a VM of provider qemu, in a cluster of the suite's own")
 	}
-	class := s.needVolumes(t)
+	class := s.needVolumes(t, encryptedBySecret)
 	sqlite := sqlite(t)
 	ref := push(t, s.images.busybox[:strings.LastIndex(s.images.busybox, "/")]+"/sqlite:1", sqlite)
 	s.startVMNode(t, "vmnode", cluster.Image{Ref: ref, Image: sqlite})
@@ -87,7 +87,7 @@ func databaseMoves(t *testing.T, s *suite) {
 		s.start(t, s.pod(name, database).withClaims("data").image(ref), more...)
 		s.awaitLine(t, name, "started")
 	}
-	inVM("writer", claim("data", class, "1Gi"))
+	inVM("writer", keyOf("data", "a key"), claim("data", class, "1Gi"))
 	s.writesOn(t, "writer", 0, "nothing")
 	before := s.committed(t, "writer")
 	s.delete(t, "writer")

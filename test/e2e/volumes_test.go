@@ -4,10 +4,13 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/deployed"
 )
 
 // The names are those of upstream's cases.
@@ -18,13 +21,27 @@ var volumes = []scenario{
 	{name: "CSIVolumeExpansion", vms: 1, play: expansion},
 	{name: "CSISubPath", vms: 1, play: subPaths},
 	{name: "CSIRawBlock", vms: 2, play: rawBlock},
+	{name: "CSIEncrypted", vms: 2, play: encryptedVolume},
 	{name: "CSIDatabaseKilled", vms: 2, alone: true, variant: true, play: databaseKilled},
 	{name: "CSIDatabaseMoves", vms: 3, alone: true, variant: true, play: databaseMoves},
 }
 
-// needVolumes returns the StorageClass of our CSI driver.
-func (s *suite) needVolumes(t *testing.T) string {
+// encryptedBySecret are parameters of a StorageClass: each claim's key is in a Secret of its name.
+var encryptedBySecret = object{"encrypted": "true",
+	"csi.storage.k8s.io/node-stage-secret-name": "${pvc.name}", "csi.storage.k8s.io/node-stage-secret-namespace": "${pvc.namespace}",
+	"csi.storage.k8s.io/node-publish-secret-name": "${pvc.name}", "csi.storage.k8s.io/node-publish-secret-namespace": "${pvc.namespace}"}
+
+// keyOf is the Secret of a claim.
+func keyOf(claim, key string) object {
+	return object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": claim}, "stringData": object{"key": key}}
+}
+
+// needVolumes returns the StorageClass of our CSI driver, or one with parameters.
+func (s *suite) needVolumes(t *testing.T, parameters ...object) string {
 	t.Helper()
+	if s.own == nil && len(parameters) > 0 {
+		t.Skip("it makes a StorageClass with parameters: only in a cluster of the suite's own")
+	}
 	if s.own == nil {
 		if s.Kubectl(t, "get", "storageclass", "-o", `jsonpath={.items[?(@.metadata.name=="outrigger")].metadata.name}`) == "" {
 			t.Skip("the cluster has no StorageClass outrigger: kubectl apply -k deploy/csi, and deploy/samples/storageclass.yaml")
@@ -40,8 +57,12 @@ func (s *suite) needVolumes(t *testing.T) string {
 	})
 	name := "e2e-" + strings.ToLower(strings.ReplaceAll(t.Name()[strings.LastIndex(t.Name(), "/")+1:], "_", "-"))
 	s.Kubectl(t, "delete", "storageclass", name, "--ignore-not-found")
-	s.apply(t, object{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": object{"name": name}, "provisioner": "csi.outrigger.dev",
-		"volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true})
+	class := object{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": object{"name": name}, "provisioner": "csi.outrigger.dev",
+		"volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true}
+	for _, p := range parameters {
+		class["parameters"] = p
+	}
+	s.apply(t, class)
 	t.Cleanup(func() { s.Kubectl(t, "delete", "storageclass", name, "--ignore-not-found") })
 	return name
 }
@@ -105,6 +126,47 @@ func rawBlock(t *testing.T, s *suite) {
 	want(t, "log", log, "content\nrefused\n")
 	s.delete(t, "raw-reader")
 	s.deleteClaims(t, "raw")
+}
+
+// encryptedVolume: what a pod writes to an encrypted volume is not on its disk, which another pod reads with the key, and none
+// with another; the volume grows while it is used.
+func encryptedVolume(t *testing.T, s *suite) {
+	class := s.needVolumes(t, encryptedBySecret)
+	const key, words = "a key of the volume", "the words of the pod"
+	s.start(t, s.pod("encrypts", `size() { stat -f -c %b /locked; }; before=$(size); stat -c '%g %a' /locked; yes "`+words+`" | head -n 100000 >/locked/file; sync; echo started
+		until [ $(size) -gt $((2*before)) ]; do sleep 0.2; done; echo grown; sleep 100000`).withClaims("locked").with("securityContext: {fsGroup: 4321}"),
+		keyOf("locked", key), claim("locked", class, "1Gi"))
+	s.awaitLine(t, "encrypts", "started")
+	want(t, "log", s.logs(t, "encrypts"), "4321 2775\n")
+	s.kubectl(t, "patch", "pvc", "locked", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
+	s.awaitLine(t, "encrypts", "grown")
+	s.delete(t, "encrypts")
+	if *providerName == "qemu" {
+		s.wantEncrypted(t, words)
+	}
+	s.apply(t, keyOf("locked", "another key"))
+	s.create(t, s.pod("other-key", "cat /locked/file").withClaims("locked"))
+	want(t, "Event", s.warned(t, "other-key", "Failed"), "the key opens none of the key slots")
+	s.delete(t, "other-key")
+	s.apply(t, keyOf("locked", key))
+	log := s.play(t, s.pod("decrypts", "sort -u /locked/file; wc -l </locked/file").withClaims("locked"))
+	want(t, "log", log, words+"\n100000\n")
+	s.delete(t, "decrypts")
+	s.deleteClaims(t, "locked")
+}
+
+// wantEncrypted looks at the one disk of the provider, whose file is on the node.
+func (s *suite) wantEncrypted(t *testing.T, words string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/disks"), "*/image.raw"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("disks %q, %v", files, err)
+	}
+	for text, want := range map[string]string{words: "0\n", "LUKS": "1\n"} {
+		if out, _ := exec.Command("grep", "-caF", "-m1", text, files[0]).Output(); string(out) != want {
+			t.Errorf("%q on the disk: %q, want %q", text, out, want)
+		}
+	}
 }
 
 // deleteClaims deletes claims, and returns when their disks are gone.

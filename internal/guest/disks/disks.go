@@ -7,6 +7,7 @@ package disks
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -105,8 +106,9 @@ func (d *Disks) begin(ctx context.Context, st *agent.Storage) (*mounting, error)
 	if filepath.Dir(point) != directvolume.GuestFolder {
 		return nil, fmt.Errorf("a disk cannot be mounted at %.100q", st.MountPoint)
 	}
-	if st.Fstype != "" && st.Fstype != "ext4" {
-		return nil, fmt.Errorf("file system %.40q: a VM has ext4 only", st.Fstype)
+	e, err := encryptionOf(st)
+	if err != nil {
+		return nil, err
 	}
 	flags, data, err := mountOptions(st.Options)
 	if err != nil {
@@ -128,22 +130,47 @@ func (d *Disks) begin(ctx context.Context, st *agent.Storage) (*mounting, error)
 	d.mountings[point] = m
 	go func() {
 		defer close(m.done)
-		m.err = d.mount(ctx, st, flags, data)
+		m.err = d.mount(ctx, st, e, flags, data)
 	}()
 	return m, nil
 }
 
+// encryptionOf returns nil for a disk that is not to be encrypted.
+func encryptionOf(st *agent.Storage) (*blockdevice.Encryption, error) {
+	switch st.Fstype {
+	case "", "ext4":
+		return nil, nil
+	case directvolume.FsLUKS:
+	default:
+		return nil, fmt.Errorf("file system %.40q: a VM has ext4 only", st.Fstype)
+	}
+	for _, option := range st.DriverOptions {
+		if text, is := strings.CutPrefix(option, directvolume.GuestKey); is {
+			key, err := base64.StdEncoding.DecodeString(text)
+			if err != nil || len(key) == 0 {
+				return nil, fmt.Errorf("the key of disk %.100q is not base64", st.Source)
+			}
+			return blockdevice.NewEncryption(st.Source, key), nil
+		}
+	}
+	return nil, fmt.Errorf("disk %.100q is to be encrypted, and there is no key", st.Source)
+}
+
 // mount brings the disk to its mount point when it is ready: a forwarder that is started again
 // takes what is there for ready.
-func (d *Disks) mount(ctx context.Context, st *agent.Storage, flags uintptr, data string) error {
+func (d *Disks) mount(ctx context.Context, st *agent.Storage, e *blockdevice.Encryption, flags uintptr, data string) error {
 	dev, err := d.await(ctx, st.Source)
 	if err != nil {
 		return err
 	}
-	if flags&unix.MS_RDONLY == 0 {
-		if err := blockdevice.Prepare(ctx, dev, d.Log); err != nil {
-			return fmt.Errorf("disk %s: %w", st.Source, err)
-		}
+	switch {
+	case flags&unix.MS_RDONLY == 0:
+		dev, err = blockdevice.Prepare(ctx, dev, e, d.Log)
+	case e != nil:
+		dev, err = blockdevice.OpenEncrypted(e, dev)
+	}
+	if err != nil {
+		return fmt.Errorf("disk %s: %w", st.Source, err)
 	}
 	before := filepath.Join(unreadyFolder, filepath.Base(st.MountPoint))
 	unix.Unmount(before, unix.MNT_DETACH) // of one that was killed

@@ -23,7 +23,6 @@ const (
 	stageStart   = "start"
 	stageLate    = "late"
 	stageDemand  = "demand"
-	stageCrypt   = "crypt"
 )
 
 // Where the image keeps modules; see internal/guest/image.

@@ -25,7 +25,7 @@ func stages() []string {
 }
 
 // seldom are the stages whose modules most VMs never load: they are compressed, since each VM has the initramfs in memory.
-var seldom = []string{"crypt", "asked", stageCloud}
+var seldom = []string{"asked", stageCloud}
 
 // stageCloud is the stage of modules that are loaded only if the VM has their device;
 // see modules.list.

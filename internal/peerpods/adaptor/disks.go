@@ -99,7 +99,7 @@ func (s *Service) attachDisks(ctx context.Context, sb *sandbox) error {
 		}
 		s.note(sb, "attach-disk", began)
 		s.logger(sb).Info("attached a disk", "disk", info.Disk(), "instance", rec.InstanceID)
-		list = append(list, directvolume.Attached{Target: target, Serial: attachment.Serial, FsType: info.FsType, Options: info.Options,
+		list = append(list, directvolume.Attached{Target: target, Serial: attachment.Serial, FsType: info.FsType, Options: info.Options, Key: info.Metadata[directvolume.MetadataKey],
 			FSGroup: info.Metadata[directvolume.MetadataFSGroup], FSGroupChangePolicy: info.Metadata[directvolume.MetadataFSGroupChangePolicy]})
 	}
 	return directvolume.WriteAttached(s.journal.folder(rec.ID), list)

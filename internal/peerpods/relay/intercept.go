@@ -128,6 +128,9 @@ func placeDisks(request *agent.CreateContainerRequest, disks []directvolume.Atta
 		d := disks[i]
 		storage := &agent.Storage{Driver: directvolume.GuestDriver, Source: d.Serial, Fstype: d.FsType, Options: d.Options,
 			MountPoint: filepath.Join(directvolume.GuestFolder, d.Serial)}
+		if d.Key != "" {
+			storage.DriverOptions = []string{directvolume.GuestKey + d.Key}
+		}
 		if gid, err := strconv.ParseUint(d.FSGroup, 10, 32); err == nil {
 			storage.FsGroup = &agent.FSGroup{GroupId: uint32(gid), GroupChangePolicy: agent.FSGroupChangePolicy(agent.FSGroupChangePolicy_value[d.FSGroupChangePolicy])}
 		}
