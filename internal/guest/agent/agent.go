@@ -89,7 +89,8 @@ type Agent struct {
 	copies  *copier
 	serial  atomic.Uint64
 
-	nfs sync.Mutex // held while a network file system is mounted
+	nfs      sync.Mutex // held while a network file system is mounted
+	governor governor
 
 	mu         sync.Mutex
 	sandbox    *sandbox // nil before CreateSandbox
@@ -144,7 +145,7 @@ func New(cfg Config) (*Agent, error) {
 // Serve serves calls on listener until ctx is over. ready is called when it
 // does.
 func (a *Agent) Serve(ctx context.Context, listener net.Listener, ready func()) error {
-	server, err := ttrpc.NewServer()
+	server, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(a.govern))
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ var beyond = []struct {
 	empty bool // the file's existence counts, not its content
 	what  string
 }{
-	{"policy.rego", false, "initdata has a policy.rego, and this VM image enforces no policy: exec and all else would be allowed. Use an image with a policy engine, or leave the policy out"},
+	{policyFile, false, "initdata has a policy.rego, and this VM image enforces no policy: exec and all else would be allowed. Use an image with a policy engine, or leave the policy out"},
 	{"aa.toml", false, "initdata or the node configures an attestation agent (aa.toml), and this VM image has none. Use an image that attests, or leave it out"},
 	{"cdh.toml", false, "initdata or the node configures a confidential data hub (cdh.toml), and this VM image has none. Use an image that has one, or leave it out"},
 	// PID 1 removes it when that is done, or writes why it cannot be.
@@ -34,6 +34,9 @@ var beyond = []struct {
 // does not have.
 func (a *Agent) checkAsked() error {
 	for _, b := range beyond {
+		if b.file == policyFile && PolicyEngine != nil {
+			continue // see govern
+		}
 		data, err := os.ReadFile(filepath.Join(a.cfg.Provisioned, b.file))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -135,11 +135,6 @@ func (a *Agent) RemoveStaleVirtiofsShareMounts(context.Context, *agent.RemoveSta
 	return &emptypb.Empty{}, nil
 }
 
-// SetPolicy refuses: a policy that is not enforced must not seem to be.
-func (a *Agent) SetPolicy(context.Context, *agent.SetPolicyRequest) (*emptypb.Empty, error) {
-	return nil, status.Error(codes.Unimplemented, "policy enforcement is not available in this agent")
-}
-
 // ResizeVolume is not implemented: the VM's volumes belong to its provider.
 func (a *Agent) ResizeVolume(context.Context, *agent.ResizeVolumeRequest) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "volumes cannot be resized in this VM")
