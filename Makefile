@@ -48,7 +48,7 @@ test: ## Every promise of SPECIFICATION.md, once: lint, unit, integration, end t
 	@test/kernel.sh $(MAKE) --no-print-directory test-run
 
 .PHONY: test-run
-test-run: setup build-all lint-format verify-generated vulncheck kube capi podvm demo-image
+test-run: setup build-all lint-format verify-generated vulncheck kube capi podvm podvm-confidential demo-image
 	@test/run.sh test $(TOOLS)
 
 ##@ Building
@@ -76,6 +76,12 @@ podvm: $(PODVM)/initrd.cpio ## Build the pod VM image (kernel, initramfs, disk) 
 $(PODVM)/initrd.cpio: $(GOSOURCES) $(wildcard images/podvm/*)
 	@build/setup.sh build
 	go run ./cmd/podvm-image build --output $(PODVM) --cache $(CACHE)/podvm --guest-version $(VERSION)
+
+.PHONY: podvm-confidential
+podvm-confidential: $(PODVM)/confidential/initrd.cpio ## The same with policies of pods, for QEMU, into bin/podvm/confidential
+
+$(PODVM)/confidential/initrd.cpio: $(PODVM)/initrd.cpio
+	go run ./cmd/podvm-image build --confidential --format direct --output $(@D) --cache $(CACHE)/podvm --guest-version $(VERSION)
 
 .PHONY: node-image
 node-image: $(NODE)/$(KUBERNETES:%=%/)node.tar ## Build the image of machines that are containers into bin/node (Kubernetes: minutes, the first time); KUBERNETES=v1.35.8: of that version
@@ -143,7 +149,7 @@ test-all: ## Everything at full size, with the race detector: hours; what passed
 	@test/kernel.sh $(MAKE) --no-print-directory test-all-run
 
 .PHONY: test-all-run
-test-all-run: setup lint verify-generated build-all kube capi upstream-specs vsphere-modules podvm node-image $(OLDERNODE) demo-image vulncheck
+test-all-run: setup lint verify-generated build-all kube capi upstream-specs vsphere-modules podvm podvm-confidential node-image $(OLDERNODE) demo-image vulncheck
 	@OUTRIGGER_NODE_IMAGE_OLDER=$(OLDERNODE) test/run.sh all $(TOOLS)
 
 .PHONY: test-schedules
@@ -157,7 +163,7 @@ test-interop: setup build-all podvm demo-image ## Real containerd with our shim 
 	  go test -tags integration -count=1 -v -timeout 2h ./test/interop/...
 
 .PHONY: test-e2e
-test-e2e: setup build-all podvm kube ## The suite for every provider, in a cluster of its own (CLOUD_PROVIDER=qemu) (root)
+test-e2e: setup build-all podvm podvm-confidential kube ## The suite for every provider, in a cluster of its own (CLOUD_PROVIDER=qemu) (root)
 	OUTRIGGER_TEST_ALL=1 go test -tags integration -count=1 -v -timeout 40m ./test/e2e -provider '$(or $(CLOUD_PROVIDER),qemu)'
 
 .PHONY: test-nodes

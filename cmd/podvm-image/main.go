@@ -68,9 +68,11 @@ the time of the files in the image.`,
 	f.StringVar(&opts.Binaries, "binaries", "", "folder with the guest's programs, instead of building them")
 	f.StringVar(&opts.Version, "guest-version", "", "version that the guest's programs report")
 	f.StringVar(&opts.Cmdline, "cmdline", image.DefaultCmdline, "kernel command line in the disk image")
+	f.BoolVar(&opts.Confidential, "confidential", false, "add what enforces policies of pods (14 MB)")
 	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")
 	commandline.Form(cmd, &format, "out", "summary on standard output", "text", "json")
 	cmd.MarkFlagsMutuallyExclusive("kernel-package", "kernel-deb")
+	cmd.MarkFlagsMutuallyExclusive("confidential", "binaries")
 	return cmd
 }
 

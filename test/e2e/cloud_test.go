@@ -50,6 +50,7 @@ type ownCluster struct {
 	node    *cluster.Node
 	csi     sync.Once
 	driver  *cluster.CSI // once csi is done
+	policy  sync.Once    // see policyImage
 }
 
 var clouds = map[string]cloud{}

@@ -201,6 +201,17 @@ func (i *Image) Pinned(ctx context.Context) (string, error) {
 	return i.ref.Context().Name() + "@" + digest.String(), nil
 }
 
+// ByDigest returns the reference by digest of an image of a registry; one that has a digest stays.
+func (i *Image) ByDigest() (string, error) {
+	if i.ref == nil {
+		return "", fmt.Errorf("image %s is on this host: want one of a registry, from which a guest pulls it", i.Name)
+	}
+	if _, has := i.ref.(name.Digest); has {
+		return i.ref.Name(), nil
+	}
+	return i.ref.Context().Name() + "@" + i.Digest.String(), nil
+}
+
 // load reads the configuration and checks that it is for the platform.
 func (i *Image) load(want v1.Platform) (err error) {
 	if i.Digest, err = i.image.Digest(); err != nil {

@@ -60,7 +60,11 @@ func (b *builder) loadBinaries(ctx context.Context) error {
 	}
 	b.Log("compiling the guest's programs")
 	out := filepath.Join(b.work, guestProgram)
-	err := buildGuest(ctx, b.Module, out, b.Version)
+	var tags string
+	if b.Confidential {
+		tags, b.summary.Capabilities = "confidential", []string{"policy"}
+	}
+	err := buildGuest(ctx, b.Module, out, b.Version, tags)
 	if err == nil {
 		b.summary.Program, err = os.ReadFile(out)
 	}
@@ -69,7 +73,7 @@ func (b *builder) loadBinaries(ctx context.Context) error {
 
 // buildGuest compiles guestProgram, static and reproducible, in a checkout of
 // the module.
-func buildGuest(ctx context.Context, checkout, out, version string) error {
+func buildGuest(ctx context.Context, checkout, out, version, tags string) error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("%w, or pass --binaries DIR", missingTool("go", "golang-go"))
 	}
@@ -79,7 +83,7 @@ func buildGuest(ctx context.Context, checkout, out, version string) error {
 	}
 	ldflags := "-s -w -buildid= -X " + modulePath + "/internal/version.Version=" + version
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o", out, "./internal/guest/program")
+		"-gcflags=all=-dwarf=false", "-tags", tags, "-ldflags", ldflags, "-o", out, "./internal/guest/program")
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -74,6 +74,8 @@ type Options struct {
 	Version string
 	// Cmdline is the kernel command line in the disk image.
 	Cmdline string
+	// Confidential adds what enforces the policies of pods.
+	Confidential bool
 	// Debug adds busybox and a shell on the console.
 	Debug bool
 	// Log gets one line for each step.
@@ -87,6 +89,8 @@ type Summary struct {
 	Modules       int           `json:"modules"`
 	Cmdline       string        `json:"cmdline,omitempty"`
 	Files         []File        `json:"files"`
+	// Capabilities are what the image can beside running pods.
+	Capabilities []string `json:"capabilities,omitempty"`
 	// Program is the executable that holds the guest's programs, when Build
 	// has built it.
 	Program []byte `json:"-"`
