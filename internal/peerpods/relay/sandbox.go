@@ -149,10 +149,10 @@ func (s *sandbox) handle(client net.Conn) {
 	defer client.Close()
 	s.count(1)
 	defer s.count(-1)
-	proxy := ttrpcframe.Proxy{Wants: wants, Intercept: s.intercept, Calls: &s.calls, Shift: ttrpcframe.AfterCall}
+	proxy := ttrpcframe.Proxy{Wants: wants, Intercept: s.intercept, Calls: &s.calls, Used: 1}
 	vm := s.takeSpare()
 	if vm == nil {
-		proxy.Shift = 0
+		proxy.Used = 0
 		ctx, cancel := context.WithTimeout(s.ctx, clientDial)
 		defer cancel()
 		var err error

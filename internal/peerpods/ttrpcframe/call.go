@@ -13,9 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// AfterCall is the Shift of a [Proxy] for a connection on which one [Call] was made.
-const AfterCall = 2
-
 // Call makes one call on a connection that has had none, and leaves the connection to the
 // caller: a client of the ttrpc library would read from it until it is closed. An error of
 // the server has its gRPC status; after any other the connection is of no more use.

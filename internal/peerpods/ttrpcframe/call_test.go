@@ -5,6 +5,7 @@ package ttrpcframe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -48,7 +49,7 @@ func TestClientAfterCall(t *testing.T) {
 		t.Fatalf("%v, %v", reply, err)
 	}
 	near, far := pair(t)
-	proxy := &Proxy{Shift: AfterCall}
+	proxy := &Proxy{Used: 1}
 	go proxy.Run(ctx, far, conn)
 	client := ttrpc.NewClient(near)
 	defer client.Close()
@@ -93,6 +94,66 @@ func TestReplyThatIsNone(t *testing.T) {
 		}
 		if err := Call(t.Context(), near, "s", "m", wrapperspb.Int64(1), &wrapperspb.Int64Value{}); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestHeldRequestHoldsUpNoOther: while a request is changed, which may take minutes, others are served; later it is served as well.
+func TestHeldRequestHoldsUpNoOther(t *testing.T) {
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	echo := func(_ context.Context, decode func(any) error) (any, error) {
+		var n wrapperspb.Int64Value
+		err := decode(&n)
+		return &n, err
+	}
+	server.RegisterService("s", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{"Slow": echo, "Fast": echo}})
+	listener := listen(t)
+	go server.Serve(context.Background(), listener)
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	release := make(chan struct{})
+	near, far := pair(t)
+	proxy := &Proxy{
+		Wants: func(_, method []byte) bool { return string(method) == "Slow" },
+		Intercept: func(_ context.Context, _, _ string, argument []byte) ([]byte, error) {
+			<-release
+			return argument, nil
+		},
+	}
+	go proxy.Run(ctx, far, dial(t, listener))
+	client := ttrpc.NewClient(near)
+	defer client.Close()
+	ask := func(method string, n int64) error {
+		reply := &wrapperspb.Int64Value{}
+		err := client.Call(ctx, "s", method, wrapperspb.Int64(n), reply)
+		if err == nil && reply.Value != n {
+			err = fmt.Errorf("%s(%d) = %d", method, n, reply.Value)
+		}
+		return err
+	}
+	slow := make(chan error, 2*atOnce)
+	for n := range int64(atOnce) - 1 {
+		go func() { slow <- ask("Slow", n) }()
+	}
+	for n := range int64(100) {
+		if err := ask("Fast", 1000+n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-slow:
+		t.Errorf("a held request was answered: %v", err)
+	default:
+	}
+	close(release)
+	for range atOnce - 1 {
+		if err := <-slow; err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -81,8 +81,19 @@ func TestAnswersStillComeAfterTheClientsEnd(t *testing.T) {
 	server, agent := pair(t)
 	go new(Proxy).Run(context.Background(), clientFar, server)
 
+	question, err := NewFrame(1, TypeRequest, 0, []byte("question"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Write(question); err != nil {
+		t.Fatal(err)
+	}
 	client.(*net.UnixConn).CloseWrite()
-	if _, err := NewReader(agent).Next(); err == nil {
+	asked := NewReader(agent)
+	if _, err := asked.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := asked.Next(); err == nil {
 		t.Fatal("the server did not see the client's end")
 	}
 	answer, err := NewFrame(1, TypeResponse, 0, []byte("late"))

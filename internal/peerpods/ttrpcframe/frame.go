@@ -55,8 +55,7 @@ func (f Frame) Type() Type { return Type(f[8]) }
 // Stream returns the id that ties a response to its request.
 func (f Frame) Stream() uint32 { return binary.BigEndian.Uint32(f[4:8]) }
 
-// shift changes the stream's id by a number that may be negative.
-func (f Frame) shift(by uint32) { binary.BigEndian.PutUint32(f[4:8], f.Stream()+by) }
+func (f Frame) setStream(id uint32) { binary.BigEndian.PutUint32(f[4:8], id) }
 
 // Flags of the frame.
 func (f Frame) Flags() byte { return f[9] }

@@ -4,6 +4,7 @@ package ttrpcframe
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -24,14 +25,13 @@ type Interceptor func(ctx context.Context, service, method string, argument []by
 // Proxy joins a client's connection with a server's.
 type Proxy struct {
 	// Wants returns the methods for which Intercept is called; others pass
-	// without being decoded. Nil means none.
+	// without being decoded, also while Intercept takes its time. Nil means none.
 	Wants     func(service, method []byte) bool
 	Intercept Interceptor
 	// Calls, if not nil, counts requests.
 	Calls *atomic.Int64
-	// Shift is added to the ids of streams on the server's connection, where [Call] may
-	// have used one: a server takes none twice. It is even, since ids of clients are odd.
-	Shift uint32
+	// Used says how many calls were made on the server's connection before, see [Call].
+	Used uint32
 	// Linger is how long replies may still arrive after the client has closed
 	// its side: a killed client looks the same, and a server that hangs would
 	// keep its connection for ever. 0 means 10 s.
@@ -45,12 +45,14 @@ const (
 	// that one read gets it.
 	replyBuffer   = 36 << 10
 	defaultLinger = 10 * time.Second
+	// atOnce is how many requests may be with Intercept; further ones wait, and what comes after them.
+	atOnce = 32
 )
 
 // Run passes frames both ways until one side ends, then closes both and returns
 // why: nil when a side closed between two frames or ctx ended. Requests of one
-// connection are forwarded in their order, and a slow reader holds its writer
-// back.
+// connection are forwarded in their order, but for those that Intercept holds up, and a
+// slow reader holds its writer back.
 func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,14 +60,15 @@ func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 	defer stop()
 
 	toClient := &lockedWriter{w: client}
+	toServer := &streams{w: server, next: 1 + 2*p.Used, opened: map[uint32]uint32{}, ids: map[uint32]uint32{}}
 	var wg sync.WaitGroup
 	var downErr error
 	wg.Go(func() {
-		downErr = copyFrames(toClient, server, -p.Shift)
+		downErr = toServer.replies(toClient, server)
 		// The server is gone: no further request gets a reply.
 		cancel()
 	})
-	upErr := p.requests(ctx, client, server, toClient)
+	upErr := p.requests(ctx, client, toServer, toClient)
 	if upErr == nil && closeWrite(server) {
 		// The client sends no more, but replies may be on their way to it.
 		poll.Sleep(ctx, cmp.Or(p.Linger, defaultLinger))
@@ -78,8 +81,11 @@ func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 }
 
 // requests forwards what the client sends. It returns nil at end of file.
-func (p *Proxy) requests(ctx context.Context, client, server net.Conn, toClient *lockedWriter) error {
+func (p *Proxy) requests(ctx context.Context, client net.Conn, toServer *streams, toClient *lockedWriter) error {
 	reader := NewReader(bufio.NewReaderSize(client, requestBuffer))
+	var held sync.WaitGroup
+	defer held.Wait()
+	slots := make(chan struct{}, atOnce)
 	for {
 		frame, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -88,60 +94,116 @@ func (p *Proxy) requests(ctx context.Context, client, server net.Conn, toClient 
 		if err != nil {
 			return err
 		}
-		if frame.Type() == TypeRequest {
-			if frame, err = p.request(ctx, frame); err != nil {
-				if err = toClient.replyError(frame.Stream(), err); err != nil {
-					return err
-				}
-				continue
+		if frame.Type() == TypeRequest && p.Calls != nil {
+			p.Calls.Add(1)
+		}
+		if frame.Type() != TypeRequest || !p.wants(frame) {
+			if err := toServer.write(frame); err != nil {
+				return err
 			}
+			continue
 		}
-		frame.shift(p.Shift)
-		if _, err := server.Write(frame); err != nil {
-			return err
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
 		}
+		frame = bytes.Clone(frame)
+		held.Go(func() {
+			defer func() { <-slots }()
+			changed, err := p.request(ctx, frame)
+			if err == nil {
+				err = toServer.write(changed)
+			} else {
+				err = toClient.replyError(frame.Stream(), err)
+			}
+			if err != nil {
+				client.Close() // which ends the reading
+			}
+		})
 	}
 }
 
-// request returns the frame to forward. With an error it returns the given frame, so
-// that the caller knows the stream.
-func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
-	if p.Calls != nil {
-		p.Calls.Add(1)
-	}
+// wants reports whether a request goes to Intercept. The server refuses what cannot be parsed here.
+func (p *Proxy) wants(frame Frame) bool {
 	if p.Wants == nil {
-		return frame, nil
+		return false
 	}
 	service, method, err := PeekRequest(frame.Payload())
-	if err != nil || !p.Wants(service, method) {
-		// The server refuses what cannot be parsed here.
-		return frame, nil
+	return err == nil && p.Wants(service, method)
+}
+
+// request returns the frame to forward.
+func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
+	service, method, err := PeekRequest(frame.Payload())
+	if err != nil {
+		return nil, err
 	}
 	payload, err := RewriteRequest(frame.Payload(), func(argument []byte) ([]byte, error) {
 		return p.Intercept(ctx, string(service), string(method), argument)
 	})
 	if err != nil {
-		return frame, err
+		return nil, err
 	}
-	changed, err := NewFrame(frame.Stream(), frame.Type(), frame.Flags(), payload)
-	if err != nil {
-		return frame, err
-	}
-	return changed, nil
+	return NewFrame(frame.Stream(), frame.Type(), frame.Flags(), payload)
 }
 
-func copyFrames(w io.Writer, conn net.Conn, shift uint32) error {
-	reader := NewReader(bufio.NewReaderSize(conn, replyBuffer))
+// streams gives requests ids of streams on the server's connection, in the order in which they are sent there: a server takes
+// only ids that grow, and odd ones (ttrpc PROTOCOL.md).
+type streams struct {
+	mu   sync.Mutex
+	w    io.Writer
+	next uint32
+	// opened are the client's ids by the server's, and ids the server's by the client's.
+	opened, ids map[uint32]uint32
+}
+
+func (s *streams) write(frame Frame) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	client := frame.Stream()
+	switch id, known := s.ids[client]; {
+	case frame.Type() == TypeRequest:
+		s.opened[s.next], s.ids[client] = client, s.next
+		frame.setStream(s.next)
+		s.next += 2
+	case known:
+		frame.setStream(id)
+	default:
+		return nil // of a stream that has ended: a client may not know that yet
+	}
+	_, err := s.w.Write(frame)
+	return err
+}
+
+// replies forwards what the server sends, until it ends.
+func (s *streams) replies(client io.Writer, server net.Conn) error {
+	reader := NewReader(bufio.NewReaderSize(server, replyBuffer))
 	for {
 		frame, err := reader.Next()
 		if err != nil {
 			return err
 		}
-		frame.shift(shift)
-		if _, err := w.Write(frame); err != nil {
-			return err
+		if s.back(frame) {
+			if _, err := client.Write(frame); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// back gives a frame the client's id, and reports whether that waits for it.
+func (s *streams) back(frame Frame) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := frame.Stream()
+	client, known := s.opened[id]
+	if known && frame.Type() == TypeResponse {
+		delete(s.opened, id)
+		delete(s.ids, client)
+	}
+	frame.setStream(client)
+	return known
 }
 
 // lockedWriter writes whole frames from two goroutines.
