@@ -224,7 +224,8 @@ func (p *Provider) templateKey(t *record) (string, error) {
 		if err := unix.Stat(path, &info); err != nil {
 			return "", fmt.Errorf("%s: %w", path, err)
 		}
-		fmt.Fprintln(hash, path, info.Dev, info.Ino, info.Size, info.Mtim, info.Ctim)
+		// Not Ctim: libvirtd changes the owner of files that its VMs boot, and back.
+		fmt.Fprintln(hash, path, info.Dev, info.Ino, info.Size, info.Mtim)
 	}
 	return ofBoot(boot) + hex.EncodeToString(hash.Sum(nil)[:16]), nil
 }
