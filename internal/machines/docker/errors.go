@@ -87,12 +87,18 @@ var symptoms = []struct {
 // later start of that container will succeed.
 var startInterrupted = regexp.MustCompile(`task \S+ already exists|container with (given )?ID already exists|\.task/\S+: file exists`)
 
+// networkGone is of a container in a network that was removed after the container was made.
+var networkGone = regexp.MustCompile(`network [0-9a-f]{64} not found`)
+
 func classify(err error) error {
 	if err == nil || errors.As(err, new(*problem)) {
 		return err
 	}
 	if startInterrupted.MatchString(err.Error()) {
 		return because(ReasonStartInterrupted, provider.ErrUnavailable, "%w: the engine died while it started the container; another takes its place", err)
+	}
+	if networkGone.MatchString(err.Error()) {
+		return because(ReasonStartInterrupted, provider.ErrUnavailable, "%w: two managers had made the cluster's network, and one of the two is removed; another container takes its place", err)
 	}
 	for _, s := range symptoms {
 		if strings.Contains(err.Error(), s.text) {
