@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the Kubernetes programs of test/kube, once for each content of that
-# folder, and prints the folder with them: kubectl, and etcd, kube-apiserver,
-# kubelet and so on, which are links to one file. Whoever asks while another
-# builds waits for it.
+# Builds the Kubernetes programs of test/kube and the CSI sidecars of test/sidecars, once
+# for each content of those folders, and prints the folder with them: kubectl, and etcd,
+# kube-apiserver, kubelet and so on, which are links to one file, and csi-provisioner and so on.
+# Whoever asks while another builds waits for it.
 set -euo pipefail
 cd "$(dirname "$0")/kube"
 
 version=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' go.mod)
-key=$(cat go.mod go.sum ./*.go kubectl/*.go | sha256sum | cut -c1-12)
+key=$(cat go.mod go.sum ./*.go kubectl/*.go ../sidecars/go.mod ../sidecars/go.sum | sha256sum | cut -c1-12)
 cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}/kube
 dir=$cache/$version-$key
 programs=(controlplane etcd kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubelet)
@@ -21,7 +21,7 @@ if [ ! -e "$dir/.complete" ]; then
 fi
 if [ ! -e "$dir/.complete" ]; then
   echo "kube: building Kubernetes $version into $dir" >&2
-  echo "kube: the first time this takes about five minutes of processor time, 3 GB of Go's build cache and the download of 600 MB" >&2
+  echo "kube: the first time this takes about seven minutes of processor time, 3 GB of Go's build cache and the download of 600 MB" >&2
   started=$SECONDS
   flags=""
   minor=${version#v1.}
@@ -31,7 +31,12 @@ if [ ! -e "$dir/.complete" ]; then
   rm -rf "$dir"
   mkdir -p "$dir"
   # The flags of the Makefile: with others all packages would be compiled again.
-  CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS=-mod=readonly go build -v -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "-s -w$flags" -o "$dir/" . ./kubectl 2>&1 |
+  export CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS="-mod=readonly -trimpath -buildvcs=false -gcflags=all=-dwarf=false"
+  {
+    go build -v -ldflags "-s -w$flags" -o "$dir/" . ./kubectl
+    cd ../sidecars
+    go build -v -ldflags "-s -w" -o "$dir/" tool
+  } 2>&1 |
     awk '/^[a-z0-9.]+\/[^ ]*$|^[a-z]+$/ { if (++n % 200 == 0) { print "kube: " n " packages"; fflush() } next } !/^go: downloading/' >&2
   for p in "${programs[@]}"; do ln -sf kube "$dir/$p"; done
   touch "$dir/.complete"

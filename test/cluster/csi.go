@@ -8,10 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/outrigger/outrigger/test/cluster/registrar"
 	"github.com/outrigger/outrigger/test/stand"
 )
@@ -26,10 +22,20 @@ const (
 	csiNodeSocket       = "/run/peerpod/csi-n.sock"
 )
 
-// CSI is the CSI driver on a node. What Kubernetes' sidecars do is done by this process: the
-// module proxy does not have all of them.
+// CSI is the CSI driver on a node, with Kubernetes' own sidecars but for node-driver-registrar and livenessprobe, whose
+// modules cannot be had everywhere.
 type CSI struct {
 	Controller, Node *stand.Process
+	sidecars         []*stand.Process
+}
+
+// KillController kills the controller. Its sidecars end when they lose it, and all are started again, as by kubelet.
+func (d *CSI) KillController(t testing.TB) {
+	t.Helper()
+	d.Controller.Restart(t)
+	for _, p := range d.sidecars {
+		p.Restart(t)
+	}
 }
 
 // StartCSI installs deploy/csi, with a provider that has those variables, and returns when kubelet
@@ -48,12 +54,7 @@ func StartCSI(t testing.TB, c *ControlPlane, n *Node, env ...string) *CSI {
 	}
 	d := &CSI{Controller: start("controller", csiControllerSocket), Node: start("node", csiNodeSocket, "-node-name", n.Name)}
 	register(t, n)
-	client, err := kubernetes.NewForConfig(c.RESTConfig())
-	must(t, err, "a client of the API server")
-	conn, err := grpc.NewClient("unix:"+n.Path(csiControllerSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err, "a client of the driver")
-	t.Cleanup(func() { conn.Close() })
-	startSidecars(t, client, conn)
+	d.sidecars = startSidecars(t, c, n)
 	c.Kubectl(t, "wait", "--for=create", "csinode/"+n.Name, "--timeout=120s")
 	c.Kubectl(t, "wait", "--for=jsonpath={.spec.drivers[0].name}="+csiDriver, "csinode/"+n.Name, "--timeout=120s")
 	return d

@@ -57,7 +57,7 @@ func databaseKilled(t *testing.T, s *suite) {
 	}{
 		{"adaptor", func() { s.killDaemon(t, "cloud-api-adaptor") }},
 		{"controller", func() { s.killDaemon(t, "peerpod-ctrl") }},
-		{"CSI driver", func() { s.own.driver.Controller.Restart(t); s.own.driver.Node.Restart(t) }},
+		{"CSI driver", func() { s.own.driver.KillController(t); s.own.driver.Node.Restart(t) }},
 		{"kubelet", func() { s.own.node.Kubelet.Restart(t) }},
 	} {
 		before := s.committed(t, "writer")
