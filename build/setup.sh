@@ -157,11 +157,11 @@ cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}
 # each content of the go.sum files. What cannot be fetched the build will name.
 fetch_modules() {
   local stamp
-  stamp=$cache/modules-$(cat go.sum tools/go.sum tools/prometheus/go.sum tools/csi/go.sum test/kube/go.sum test/capi/core/go.sum | sha256sum | cut -c1-16)
+  stamp=$cache/modules-$(cat go.sum tools/go.sum tools/prometheus/go.sum tools/csi/go.sum test/kube/go.sum test/sidecars/go.sum test/capi/core/go.sum | sha256sum | cut -c1-16)
   [ ! -e "$stamp" ] || return 0
   mkdir -p "$cache"
   go list -deps -test -tags integration ./... && (cd tools && go list -deps tool) && (cd tools/prometheus && go list -deps -tags remove_all_sd tool) && (cd tools/csi && go list -deps tool) &&
-    (cd test/kube && go list -deps .) && (cd test/capi/core && go list -deps ./... tool) || return 0
+    (cd test/kube && go list -deps .) && (cd test/sidecars && go list -deps tool) && (cd test/capi/core && go list -deps ./... tool) || return 0
   rm -f "$cache"/modules-*
   touch "$stamp"
 }

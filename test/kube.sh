@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/kube"
 
 version=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' go.mod)
-key=$(cat go.mod go.sum ./*.go kubectl/*.go ../sidecars/go.mod ../sidecars/go.sum | sha256sum | cut -c1-12)
+key=$(cat ../kube.sh go.mod go.sum ./*.go kubectl/*.go ../sidecars/go.mod ../sidecars/go.sum | sha256sum | cut -c1-12)
 cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}/kube
 dir=$cache/$version-$key
 programs=(controlplane etcd kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubelet)
@@ -36,6 +36,9 @@ if [ ! -e "$dir/.complete" ]; then
     go build -v -ldflags "-s -w$flags" -o "$dir/" . ./kubectl
     cd ../sidecars
     go build -v -ldflags "-s -w" -o "$dir/" tool
+    snapshotter=github.com/kubernetes-csi/external-snapshotter
+    cp "$(go list -m -f '{{.Dir}}' $snapshotter/client/v8)"/config/crd/snapshot.storage.k8s.io_*.yaml \
+      "$(go list -m -f '{{.Dir}}' $snapshotter/v8)/deploy/kubernetes/snapshot-controller/rbac-snapshot-controller.yaml" "$dir/"
   } 2>&1 |
     awk '/^[a-z0-9.]+\/[^ ]*$|^[a-z]+$/ { if (++n % 200 == 0) { print "kube: " n " packages"; fflush() } next } !/^go: downloading/' >&2
   for p in "${programs[@]}"; do ln -sf kube "$dir/$p"; done

@@ -42,7 +42,11 @@ func (d *CSI) KillController(t testing.TB) {
 // has registered the driver.
 func StartCSI(t testing.TB, c *ControlPlane, n *Node, env ...string) *CSI {
 	t.Helper()
-	c.Apply(t, withoutWorkloads(c.Kubectl(t, "kustomize", filepath.Join(stand.Root(), "deploy/csi"))))
+	for _, crd := range []string{"volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"} {
+		c.Kubectl(t, "apply", "--server-side", "-f", filepath.Join(Programs(t), "snapshot.storage.k8s.io_"+crd+".yaml"))
+	}
+	c.Kubectl(t, "apply", "-f", filepath.Join(Programs(t), "rbac-snapshot-controller.yaml"))
+	c.Apply(t, withoutWorkloads(c.Kubectl(t, "kustomize", filepath.Join(stand.Root(), "deploy/csi/snapshots"))))
 	must(t, os.MkdirAll(n.Path(filepath.Dir(csiNodeSocket)), 0o755), "make a folder")
 	start := func(mode, socket string, args ...string) *stand.Process {
 		account := n.Kubeconfig(t, c.ServiceAccount(t, Namespace, "outrigger-csi-"+mode))

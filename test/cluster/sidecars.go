@@ -22,9 +22,11 @@ func startSidecars(t testing.TB, c *ControlPlane, n *Node) (all []*stand.Process
 			Path: filepath.Join(Programs(t), name), Log: n.log(name), Args: append(flags, "--kubeconfig="+account, "--v=4"),
 		})))
 	}
-	if len(all) != 3 {
-		t.Fatalf("deploy/csi has %d of csi-provisioner, csi-attacher and csi-resizer", len(all))
+	if len(all) != 4 {
+		t.Fatalf("deploy/csi/snapshots has %d of csi-provisioner, csi-attacher, csi-resizer and csi-snapshotter", len(all))
 	}
+	account = n.Kubeconfig(t, c.ServiceAccount(t, "kube-system", "snapshot-controller")) // the cluster's, see docs/volumes.md
+	stand.Start(t, n.Daemon(stand.Daemon{Path: filepath.Join(Programs(t), "snapshot-controller"), Log: n.log("snapshot-controller"), Args: []string{"--kubeconfig=" + account, "--v=4"}}))
 	return all
 }
 
@@ -32,7 +34,7 @@ func startSidecars(t testing.TB, c *ControlPlane, n *Node) (all []*stand.Process
 func sidecarFlags(t testing.TB, c *ControlPlane) map[string][]string {
 	t.Helper()
 	flags := map[string][]string{}
-	for _, text := range strings.Split(c.Kubectl(t, "kustomize", filepath.Join(stand.Root(), "deploy/csi")), "\n---\n") {
+	for _, text := range strings.Split(c.Kubectl(t, "kustomize", filepath.Join(stand.Root(), "deploy/csi/snapshots")), "\n---\n") {
 		var d appsv1.Deployment
 		if err := yaml.Unmarshal([]byte(text), &d); err != nil || d.Kind != "Deployment" {
 			continue

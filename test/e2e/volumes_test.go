@@ -21,6 +21,7 @@ var volumes = []scenario{
 	{name: "CSIVolumeExpansion", vms: 1, play: expansion},
 	{name: "CSISubPath", vms: 1, play: subPaths},
 	{name: "CSIRawBlock", vms: 2, play: rawBlock},
+	{name: "CSISnapshot", vms: 2, variant: true, play: snapshots},
 	{name: "CSIEncrypted", vms: 2, play: encryptedVolume},
 	{name: "CSIDatabaseKilled", vms: 2, alone: true, variant: true, play: databaseKilled},
 	{name: "CSIDatabaseMoves", vms: 3, alone: true, variant: true, play: databaseMoves},
@@ -126,6 +127,32 @@ func rawBlock(t *testing.T, s *suite) {
 	want(t, "log", log, "content\nrefused\n")
 	s.delete(t, "raw-reader")
 	s.deleteClaims(t, "raw")
+}
+
+// snapshots: a claim of a snapshot has what the volume had, and not what came later; one that is deleted is gone from the cloud.
+func snapshots(t *testing.T, s *suite) {
+	class := s.needVolumes(t)
+	if s.own == nil {
+		t.Skip("it makes a VolumeSnapshotClass: only in a cluster of the suite's own")
+	}
+	const group = "snapshot.storage.k8s.io/v1"
+	s.create(t, object{"apiVersion": group, "kind": "VolumeSnapshotClass", "metadata": object{"name": class}, "driver": "csi.outrigger.dev", "deletionPolicy": "Delete"})
+	s.start(t, s.pod("changes", `echo first >/source/file; sync; echo started; until test -e /source/go; do sleep 0.1; done; echo second >/source/file; sync; echo changed; sleep 100000`).withClaims("source"),
+		claim("source", class, "1Gi"))
+	s.awaitLine(t, "changes", "started")
+	s.create(t, object{"apiVersion": group, "kind": "VolumeSnapshot", "metadata": object{"name": "then"}, "spec": object{"volumeSnapshotClassName": class, "source": object{"persistentVolumeClaimName": "source"}}})
+	s.until(t, "volumesnapshot/then", "{.status.readyToUse}", func(v string) bool { return v == "true" })
+	s.kubectl(t, "exec", "changes", "--", "touch", "/source/go")
+	s.awaitLine(t, "changes", "changed")
+	s.delete(t, "changes")
+	restored := claim("restored", class, "1Gi")
+	restored["spec"].(object)["dataSource"] = object{"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "then"}
+	want(t, "log", s.play(t, s.pod("reads", "cat /restored/file").withClaims("restored"), restored), "first\n")
+	s.delete(t, "reads")
+	content := s.jsonpath(t, "volumesnapshot/then", "{.status.boundVolumeSnapshotContentName}")
+	s.kubectl(t, "delete", "volumesnapshot", "then", s.timeout())
+	s.Kubectl(t, "wait", "--for=delete", "volumesnapshotcontent/"+content, s.timeout())
+	s.deleteClaims(t, "source", "restored")
 }
 
 // encryptedVolume: what a pod writes to an encrypted volume is not on its disk, which another pod reads with the key, and none
