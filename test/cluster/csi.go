@@ -22,7 +22,7 @@ const (
 	csiNodeSocket       = "/run/peerpod/csi-n.sock"
 )
 
-// CSI is the CSI driver on a node, with Kubernetes' own sidecars but for node-driver-registrar and livenessprobe, whose
+// CSI is the CSI driver on a node, with Kubernetes' own sidecars except for node-driver-registrar and livenessprobe, whose
 // modules cannot be had everywhere.
 type CSI struct {
 	Controller, Node *stand.Process

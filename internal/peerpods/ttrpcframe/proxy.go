@@ -51,7 +51,7 @@ const (
 
 // Run passes frames both ways until one side ends, then closes both and returns
 // why: nil when a side closed between two frames or ctx ended. Requests of one
-// connection are forwarded in their order, but for those that Intercept holds up, and a
+// connection are forwarded in their order, except for those that Intercept holds up, and a
 // slow reader holds its writer back.
 func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
