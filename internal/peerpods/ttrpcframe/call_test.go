@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,9 +105,11 @@ func TestHeldRequestHoldsUpNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var late atomic.Bool
 	echo := func(_ context.Context, decode func(any) error) (any, error) {
 		var n wrapperspb.Int64Value
 		err := decode(&n)
+		late.CompareAndSwap(false, n.Value < 0)
 		return &n, err
 	}
 	server.RegisterService("s", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{"Slow": echo, "Fast": echo}})
@@ -116,12 +119,16 @@ func TestHeldRequestHoldsUpNoOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 
-	release := make(chan struct{})
+	release, overdue := make(chan struct{}), make(chan struct{})
 	near, far := pair(t)
 	proxy := &Proxy{
 		Wants: func(_, method []byte) bool { return string(method) == "Slow" },
-		Intercept: func(_ context.Context, _, _ string, argument []byte) ([]byte, error) {
-			<-release
+		Intercept: func(ctx context.Context, _, _ string, argument []byte) ([]byte, error) {
+			select {
+			case <-release:
+			case <-ctx.Done(): // of the one that is late: the others have a minute
+				close(overdue)
+			}
 			return argument, nil
 		},
 	}
@@ -150,10 +157,22 @@ func TestHeldRequestHoldsUpNoOther(t *testing.T) {
 		t.Errorf("a held request was answered: %v", err)
 	default:
 	}
+	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := client.Call(soon, "s", "Slow", wrapperspb.Int64(-1), &wrapperspb.Int64Value{}); err == nil {
+		t.Error("a request that was held for longer than its deadline succeeded")
+	}
+	<-overdue
 	close(release)
 	for range atOnce - 1 {
 		if err := <-slow; err != nil {
 			t.Error(err)
 		}
+	}
+	if err := errors.Join(ask("Fast", 1), ask("Slow", 2)); err != nil { // after the late one was let go
+		t.Error(err)
+	}
+	if late.Load() {
+		t.Error("the server had the request that came too late")
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -111,7 +114,12 @@ func (p *Proxy) requests(ctx context.Context, client net.Conn, toServer *streams
 		frame = bytes.Clone(frame)
 		held.Go(func() {
 			defer func() { <-slots }()
-			changed, err := p.request(ctx, frame)
+			inTime, cancel := withDeadline(ctx, frame)
+			defer cancel()
+			changed, err := p.request(inTime, frame)
+			if err == nil {
+				err = inTime.Err()
+			}
 			if err == nil {
 				err = toServer.write(changed)
 			} else {
@@ -122,6 +130,16 @@ func (p *Proxy) requests(ctx context.Context, client net.Conn, toServer *streams
 			}
 		})
 	}
+}
+
+// withDeadline adds that of the request: what is not ready in time is not passed on, when its client may have removed
+// already what it was to make.
+func withDeadline(ctx context.Context, request Frame) (context.Context, context.CancelFunc) {
+	var asked ttrpc.Request
+	if proto.Unmarshal(request.Payload(), &asked) != nil || asked.TimeoutNano <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Duration(asked.TimeoutNano))
 }
 
 // wants reports whether a request goes to Intercept. The server refuses what cannot be parsed here.
