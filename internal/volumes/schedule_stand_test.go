@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -33,6 +34,7 @@ type schedule struct {
 	faults bool
 	kill   func(vm string) // ends a VM as a crash does; nil where the cloud has none
 	serial int
+	mu     sync.Mutex // of random: adaptors remove in the background
 	// wrapped says that the driver stands before another one, which knows no VMs.
 	wrapped bool
 
@@ -49,6 +51,7 @@ type schedule struct {
 // disks is a cloud with instances and disks.
 type disks interface {
 	provider.Provider
+	provider.Lister
 	provider.DiskController
 }
 
@@ -59,6 +62,7 @@ type nodeOf struct {
 	dir    string
 	mounts *mount.FakeMounter
 	inUse  map[*claim]bool
+	vms    *vmAdaptor
 }
 
 func (n *nodeOf) path(parts ...string) string {
@@ -87,6 +91,7 @@ func newSchedule(t *testing.T, seed uint64, wrapped bool, connect func() disks) 
 				ID: n.id, Records: n.path("records"), Sys: n.path("sys"), Dev: n.path("dev"), Mounts: mount.NewSafeFormatAndMount(&mortalMounts{n.mounts, f}, exec.New()),
 			}}
 		})
+		n.vms = s.newAdaptor(n, connect)
 		s.nodes = append(s.nodes, n)
 	}
 	return s
@@ -162,17 +167,38 @@ func ask[Q, R any](s *schedule, p *process, name string, method func(context.Con
 
 var errDead = errors.New("the process is dead")
 
+// dice returns a number below n.
+func (s *schedule) dice(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.random.IntN(n)
+}
+
 // fuse ends a process before or after one of the calls that leave it.
 type fuse struct {
 	s     *schedule
-	left  int // sides of calls; below 0: it does not burn
+	mu    sync.Mutex
+	left  int    // sides of calls; below 0: it does not burn
+	at    string // where it burns as well
 	dead  bool
 	where string
+	died  func() // at that instant; may be nil
+}
+
+func (f *fuse) burnt() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead
 }
 
 func (f *fuse) step(where string) error {
-	if f.left == 0 && !f.dead {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if (f.left == 0 || f.at == where) && !f.dead {
 		f.dead, f.where = true, where
+		if f.died != nil {
+			f.died()
+		}
 	}
 	f.left--
 	if f.dead {
@@ -202,7 +228,7 @@ type mortalCloud struct {
 func (c *mortalCloud) call(name string, call func() error) error {
 	return c.fuse.around(name, func() error {
 		err := call()
-		if s := c.fuse.s; s.faults && s.random.IntN(8) == 0 {
+		if s := c.fuse.s; s.faults && s.dice(8) == 0 {
 			return fmt.Errorf("%w: the reply is lost", provider.ErrUnavailable)
 		}
 		return err

@@ -4,7 +4,6 @@ package volumes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,8 +23,8 @@ import (
 // TestSchedulesOfVolumes drives claims, pods of both kinds on two nodes and their volumes through
 // random schedules: provisioner, attacher, resizer, attach-detach controller, kubelet and the adaptor
 // do the next of their steps in any order, as they are documented to. The driver's controller and
-// node plugins are killed before or after any call to the cloud and to the node's mounts; replies of
-// the cloud are lost. At no instant does a node have a file system mounted whose disk is elsewhere, a
+// node plugins are killed before or after any call to the cloud and to the node's mounts, adaptors also between their
+// steps and while they take over what the one before has left; replies of the cloud are lost. At no instant does a node have a file system mounted whose disk is elsewhere, a
 // pod in a VM run without its disk, a claim without its disk, or two disks for a claim; no file system
 // is made twice. Then all faults end: pods run, pods and claims are deleted, and nothing is left: no attachment
 // that cannot be removed, no mount, no record, no disk. OUTRIGGER_SEED runs one again.
@@ -58,10 +57,18 @@ func runSchedules(t *testing.T, rounds int, wrapped bool) {
 		})
 	}
 	t.Logf("processes ended: %v", died)
+	for _, places := range adaptorDies {
+		if died[places[0]]+died[places[1]] == 0 {
+			t.Errorf("no adaptor ended at %s or %s", places[0], places[1])
+		}
+	}
 	for _, call := range []string{"CreateDisk", "DeleteDisk", "AttachDisk", "DetachDisk", "ResizeDisk", "Mount", "Unmount"} {
 		if died["before "+call] == 0 || died["after "+call] == 0 {
 			t.Errorf("none ended before, or after, %s", call)
 		}
+	}
+	if died["never: disk awaited"] == 0 {
+		t.Error("no VM waited for a disk")
 	}
 	if died["never: node ran"] == 0 || died["never: vm ran"] == 0 {
 		t.Error("no pod of one of the kinds ran")
@@ -86,8 +93,10 @@ type podOf struct {
 	inVM      bool
 	step      podStep
 	deleted   bool
+	sandbox   string // the last one
 	vm        string // the instance
-	removed   bool   // its VM is gone, or it has none
+	stopped   bool   // its VM is on its way out, or it has none
+	removed   bool   // that is gone
 }
 
 type podStep int
@@ -161,7 +170,7 @@ func (s *schedule) anything() {
 	case 5:
 		s.everything()
 	case 6:
-		if p := pick(s, s.pods); p != nil && p.vm != "" && !p.removed && s.kill != nil {
+		if p := pick(s, s.pods); p != nil && p.vm != "" && !p.stopped && s.kill != nil {
 			s.kill(p.vm)
 			p.deleted = true
 		}
@@ -178,7 +187,10 @@ func (s *schedule) newPod() {
 	}
 	s.serial++
 	p := &podOf{name: fmt.Sprint("pod-", s.serial), uid: fmt.Sprint("uid-", s.serial), claim: c, on: s.nodes[s.random.IntN(len(s.nodes))], inVM: s.random.IntN(2) == 0}
-	p.removed = !p.inVM
+	if i := slices.IndexFunc(s.pods, func(before *podOf) bool { return before.claim == c }); i >= 0 && s.dice(4) > 0 {
+		p.on, p.inVM = s.pods[i].on, s.pods[i].inVM // as a Deployment's next pod is
+	}
+	p.stopped, p.removed = !p.inVM, !p.inVM
 	s.pods = append(s.pods, p)
 }
 
@@ -326,18 +338,26 @@ func (s *schedule) startPod(p *podOf, publishContext map[string]string) {
 	}
 }
 
-// startVM does what the adaptor does: the VM first, then the disk that the record names.
+// startVM does what kubelet and a shim do: a sandbox that did not come to run is removed, and another one tried.
 func (s *schedule) startVM(p *podOf) bool {
-	p.vm = s.instance(p.name, p.uid)
-	records, err := directvolume.OfPod(p.on.path("records"), p.uid)
-	if err != nil || len(records) != 1 || records[p.on.target(p)].Disk() != p.claim.handle {
-		s.Fatalf("%s has the records %v, %v", p.name, records, err)
+	vms := p.on.vms
+	if p.sandbox != "" && vms.stop(p.sandbox) != nil {
+		return false
 	}
-	_, err = s.cloud.AttachDisk(s.Context(), p.claim.handle, p.vm)
-	if err != nil && !errors.Is(err, provider.ErrInUse) {
-		s.Fatal(err)
+	s.serial++
+	p.sandbox = fmt.Sprint("sandbox-", s.serial)
+	if vms.start(p.sandbox, p) != nil {
+		if vms.forgotten(p.sandbox) {
+			p.sandbox = ""
+		}
+		return false
 	}
-	return err == nil
+	list, err := s.cloud.ListInstances(s.Context(), map[string]string{provider.TagKey: p.sandbox})
+	if err != nil || len(list) != 1 {
+		s.Fatalf("%s has the VMs %+v, %v", p.name, list, err)
+	}
+	p.vm = list[0].ID
+	return true
 }
 
 // endPod removes VM and volume in any order, and the pod when both are gone.
@@ -345,12 +365,11 @@ func (s *schedule) endPod(p *podOf) {
 	n := p.on
 	switch {
 	case !p.removed && (p.step == podUnpublished || s.random.IntN(2) == 0):
-		if p.vm != "" {
-			if err := s.cloud.DeleteInstance(s.Context(), p.vm); err != nil {
-				s.Fatal(err)
-			}
+		if s.faults && p.step == podUnpublished && s.dice(10) > 0 {
+			return // it takes its time, and the next pod waits for the disk
 		}
-		p.removed = true
+		p.stopped = true
+		p.removed = p.sandbox == "" || n.vms.stop(p.sandbox) == nil
 	case p.step != podUnpublished:
 		_, err := request(s, n.process, "NodeUnpublishVolume", n.node.NodeUnpublishVolume, &csi.NodeUnpublishVolumeRequest{VolumeId: p.claim.handle, TargetPath: n.target(p)})
 		if err == nil {
@@ -436,8 +455,12 @@ func (s *schedule) check() {
 	}
 	for _, p := range s.pods {
 		switch {
-		case p.step == podRunning && p.inVM && !p.removed && s.holder(p.claim) != p.vm:
+		case p.step == podRunning && !p.stopped && s.holder(p.claim) != p.vm:
 			s.Fatalf("%s runs in %s, and its disk is at %q", p.name, p.vm, s.holder(p.claim))
+		case p.step == podRunning && !p.stopped:
+			if got := p.on.vms.attached(p.sandbox); len(got) != 1 || got[0].Target != p.on.target(p) || got[0].Serial == "" {
+				s.Fatalf("%s runs in %s, and its relay finds the volumes %+v", p.name, p.vm, got)
+			}
 		case p.step == podRunning && !p.inVM && !p.deleted && !mounted(p.on.mounts, p.on.target(p)):
 			s.Fatalf("%s runs without its volume: %v", p.name, p.on.mounts.MountPoints)
 		}
@@ -494,6 +517,14 @@ func (s *schedule) wantNothing() {
 		if err != nil || len(targets)+len(n.mounts.MountPoints) > 0 {
 			s.Errorf("node %s has mounts %v and records %v, %v", n.id, n.mounts.MountPoints, targets, err)
 		}
+		if left := n.vms.left(); len(left) > 0 {
+			s.Errorf("the adaptor of node %s leaves %q", n.id, left)
+		}
+		n.vms.close()
+	}
+	instances, err := s.cloud.ListInstances(s.Context(), map[string]string{provider.TagCluster: provider.TagValue("c1")})
+	if err != nil || len(instances) != len(s.nodes) {
+		s.Errorf("VMs are left: %+v, %v", instances, err)
 	}
 	disks, err := s.cloud.ListDisks(s.Context(), map[string]string{provider.TagCluster: provider.TagValue("c1")})
 	if err != nil || len(disks) > 0 {
