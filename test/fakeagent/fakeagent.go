@@ -43,6 +43,8 @@ type Node struct {
 	Timeline *timeline.Timeline
 	// ExecErr is the error of ExecProcess.
 	ExecErr error
+	// OlderAgent makes agents without CopyFiles, such as Kata's.
+	OlderAgent bool
 	// StatsInterfaces is how many network interfaces StatsContainer returns.
 	StatsInterfaces int
 	// ShortWrites makes the agent take at most this many bytes of WriteStdin.
@@ -276,6 +278,19 @@ func (guestService) Timeline(context.Context, *guest.TimelineRequest) (*guest.Ti
 
 func (a guestService) PullProgress(ctx context.Context, req *guest.PullProgressRequest) (*guest.PullProgressResponse, error) {
 	return &guest.PullProgressResponse{DoneBytes: 1 << 20, TotalBytes: 1 << 20, Finished: true}, nil
+}
+
+func (a guestService) CopyFiles(ctx context.Context, req *guest.CopyFilesRequest) (*guest.CopyFilesResponse, error) {
+	a.node.record("CopyFiles")
+	if a.node.OlderAgent {
+		return nil, status.Error(codes.Unimplemented, "no such method")
+	}
+	for _, file := range req.Files {
+		if _, err := a.CopyFile(ctx, file); err != nil {
+			return nil, err
+		}
+	}
+	return &guest.CopyFilesResponse{}, nil
 }
 
 // ReadCopied returns what is in the file by now: tests write there for

@@ -3,12 +3,15 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -93,6 +96,51 @@ func TestCopyFileReplacesWhateverIsThere(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Of many files each is where its path leads when its turn has come.
+func TestCopyFilesInOrder(t *testing.T) {
+	a, dir := copying(t)
+	file := func(path, data string) *agent.CopyFileRequest {
+		return &agent.CopyFileRequest{Path: path, FileMode: 0o100640, FileSize: int64(len(data)), Data: []byte(data), Uid: 5, Gid: 6}
+	}
+	link := func(path, to string) *agent.CopyFileRequest {
+		return &agent.CopyFileRequest{Path: path, FileMode: 0o120777, Data: []byte(to), Uid: 7, Gid: 8}
+	}
+	folder := func(path string) *agent.CopyFileRequest {
+		return &agent.CopyFileRequest{Path: path, FileMode: 0o40750}
+	}
+	files := []*agent.CopyFileRequest{
+		folder("v"), folder("v/1"), file("v/1/f", "first"), link("v/data", "1"), file("v/data/g", "through a link"), file("v/1/f", "again"),
+		folder("v/2"), link("v/data", "2"), file("v/data/f", "second"), link("v/f", "data/f"), folder("v/data"), file("v/data/h", "no link"),
+	}
+	for _, req := range files {
+		req.Path, req.DirMode = sharedFolder+"/"+req.Path, goDirMode
+	}
+	if _, err := a.CopyFiles(t.Context(), &guest.CopyFilesRequest{Files: files}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"v/1/f": "again", "v/1/g": "through a link", "v/2/f": "second", "v/data/h": "no link"} {
+		var st unix.Stat_t
+		got, err := os.ReadFile(filepath.Join(dir, path))
+		if err = errors.Join(err, unix.Lstat(filepath.Join(dir, path), &st)); err != nil || string(got) != want || st.Mode != 0o100640 || st.Uid != 5 || st.Gid != 6 {
+			t.Errorf("%s: %q, %v, mode %o of %d:%d", path, got, err, st.Mode, st.Uid, st.Gid)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(dir, "v/f"), &st); err != nil || st.Uid != 7 || st.Gid != 8 {
+		t.Errorf("a link of %d:%d, %v", st.Uid, st.Gid, err)
+	}
+	files = []*agent.CopyFileRequest{file(sharedFolder+"/before", ""), file("/etc/passwd", ""), file(sharedFolder+"/after", "")}
+	if _, err := a.CopyFiles(t.Context(), &guest.CopyFilesRequest{Files: files}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a file elsewhere: %v", err)
+	}
+	if names, _ := filepath.Glob(dir + "/*"); !slices.Equal(names, []string{dir + "/before", dir + "/v"}) {
+		t.Errorf("%q", names)
+	}
+	if left, _ := os.ReadDir(a.copies.parts); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
@@ -48,7 +49,8 @@ func (p *Pod) CopyFile(ctx context.Context, host, guest string) error {
 		return err
 	}
 	defer root.Close()
-	return fs.WalkDir(root.FS(), top, func(name string, _ fs.DirEntry, err error) error {
+	batch := &copyBatch{pod: p}
+	err = fs.WalkDir(root.FS(), top, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -56,14 +58,52 @@ func (p *Pod) CopyFile(ctx context.Context, host, guest string) error {
 		if err != nil {
 			return err
 		}
-		if err := p.copyEntry(ctx, root, name, path.Join(guest, filepath.ToSlash(rel))); err != nil {
+		if err := batch.entry(ctx, root, name, path.Join(guest, filepath.ToSlash(rel))); err != nil {
 			return fmt.Errorf("%s: %w", filepath.Join(folder, name), err)
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return batch.flush(ctx)
 }
 
-func (p *Pod) copyEntry(ctx context.Context, root *os.Root, name, guest string) error {
+// copyBatch is what the next call carries: a call for each file would be most of the time of many small ones.
+type copyBatch struct {
+	pod   *Pod
+	files []*agent.CopyFileRequest
+	size  int
+}
+
+// add sends the batch when it is as large as a ConfigMap, and a chunk more, can be; a message has 4 MiB at most (ttrpc).
+func (b *copyBatch) add(ctx context.Context, req *agent.CopyFileRequest) error {
+	b.files, b.size = append(b.files, req), b.size+proto.Size(req)
+	if b.size < 2*copyChunk {
+		return nil
+	}
+	return b.flush(ctx)
+}
+
+func (b *copyBatch) flush(ctx context.Context) error {
+	files := b.files
+	b.files, b.size = nil, 0
+	if len(files) > 1 && !b.pod.singly.Load() {
+		_, err := ask(ctx, b.pod, "", CallTimeout, b.pod.guest.CopyFiles, &guest.CopyFilesRequest{Files: files})
+		if status.Code(err) != codes.Unimplemented {
+			return err
+		}
+		b.pod.singly.Store(true)
+	}
+	for _, file := range files {
+		if err := b.pod.copyCall(ctx, file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *copyBatch) entry(ctx context.Context, root *os.Root, name, guest string) error {
 	info, err := root.Lstat(name)
 	if err != nil {
 		return err
@@ -72,14 +112,14 @@ func (p *Pod) copyEntry(ctx context.Context, root *os.Root, name, guest string) 
 	req := &agent.CopyFileRequest{Path: guest, FileMode: st.Mode, DirMode: copyDirMode, Uid: int32(st.Uid), Gid: int32(st.Gid)}
 	switch {
 	case info.IsDir():
-		return p.copyCall(ctx, req)
+		return b.add(ctx, req)
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := root.Readlink(name)
 		if err != nil {
 			return err
 		}
 		req.Data = []byte(target)
-		return p.copyCall(ctx, req)
+		return b.add(ctx, req)
 	case info.Mode().IsRegular():
 		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have been replaced by a pipe
 		if err != nil {
@@ -89,37 +129,36 @@ func (p *Pod) copyEntry(ctx context.Context, root *os.Root, name, guest string) 
 		if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
 			return errors.Join(errors.New("it was replaced while it was copied"), err)
 		}
-		return p.copyStream(ctx, req, f, info.Size())
+		return b.stream(ctx, req, f, info.Size())
 	}
-	p.client.logger().Warn("not copied into the pod: not a file, folder or symlink", "path", filepath.Join(root.Name(), name))
+	b.pod.client.logger().Warn("not copied into the pod: not a file, folder or symlink", "path", filepath.Join(root.Name(), name))
 	return nil
 }
 
-// copyStream sends exactly size bytes: the guest moves the file into place
-// when it has that many.
-func (p *Pod) copyStream(ctx context.Context, req *agent.CopyFileRequest, r io.Reader, size int64) error {
+// stream sends exactly size bytes: the guest moves the file into place when it has that many.
+func (b *copyBatch) stream(ctx context.Context, req *agent.CopyFileRequest, r io.Reader, size int64) error {
 	req.FileSize = size
-	buf := make([]byte, min(size, copyChunk))
 	for {
-		chunk := buf[:min(size-req.Offset, copyChunk)]
-		if _, err := io.ReadFull(r, chunk); err != nil {
+		req.Data = make([]byte, min(size-req.Offset, copyChunk))
+		if _, err := io.ReadFull(r, req.Data); err != nil {
 			return errors.Join(errors.New("it became shorter while it was copied"), err)
 		}
-		req.Data = chunk
-		if err := p.copyCall(ctx, req); err != nil {
+		if err := b.add(ctx, req); err != nil {
 			return err
 		}
-		req.Offset += int64(len(chunk))
-		if req.Offset >= size {
+		next := req.Offset + int64(len(req.Data))
+		if next >= size {
 			return nil
 		}
+		req = &agent.CopyFileRequest{Path: req.Path, FileSize: size, FileMode: req.FileMode, DirMode: req.DirMode, Uid: req.Uid, Gid: req.Gid, Offset: next}
 	}
 }
 
 // CopyData writes a file of root's with the given permissions into the guest.
 func (p *Pod) CopyData(ctx context.Context, guest string, perm uint32, data []byte) error {
 	req := &agent.CopyFileRequest{Path: guest, FileMode: syscall.S_IFREG | perm, DirMode: copyDirMode}
-	return p.copyStream(ctx, req, bytes.NewReader(data), int64(len(data)))
+	batch := &copyBatch{pod: p}
+	return errors.Join(batch.stream(ctx, req, bytes.NewReader(data), int64(len(data))), batch.flush(ctx))
 }
 
 // ReadCopied returns the end of a file in the guest that CopyFile made there:

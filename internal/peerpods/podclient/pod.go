@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -96,7 +97,9 @@ type Pod struct {
 	pause  *Container
 	// storageDrivers are those that the guest's agent has.
 	storageDrivers []string
-	stop           context.CancelFunc
+	// singly is set when the agent has no CopyFiles.
+	singly atomic.Bool
+	stop   context.CancelFunc
 
 	mu         sync.Mutex
 	containers map[string]*Container

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -306,6 +307,12 @@ func TestFailedStart(t *testing.T) {
 }
 
 func TestMountsAreCopied(t *testing.T) {
+	for name, older := range map[string]bool{"in few calls": false, "by an older agent": true} {
+		t.Run(name, func(t *testing.T) { mountsAreCopied(t, older) })
+	}
+}
+
+func mountsAreCopied(t *testing.T, older bool) {
 	dir := t.TempDir()
 	big := bytes.Repeat([]byte("x"), 5<<20)
 	for name, data := range map[string][]byte{"..data1/key": []byte("value"), "big": big, "empty": nil} {
@@ -316,6 +323,7 @@ func TestMountsAreCopied(t *testing.T) {
 	}
 	os.Symlink("..data1/key", filepath.Join(dir, "key"))
 	n := startNode(t)
+	n.OlderAgent = older
 	p := startPod(t, n, podclient.PodSpec{DNS: []string{"nameserver 192.0.2.53"}})
 	spec := sh("true")
 	spec.Mounts = []podclient.Mount{
@@ -349,6 +357,10 @@ func TestMountsAreCopied(t *testing.T) {
 		} else if name != "" && f.Mode != want.mode || string(f.Data) != want.data || f.Calls != want.calls {
 			t.Errorf("%q: mode %o, %d bytes, %d calls", name, f.Mode, len(f.Data), f.Calls)
 		}
+	}
+	batches := slices.DeleteFunc(n.Calls(), func(call string) bool { return call != "CopyFiles" })
+	if want := map[bool]int{false: 3, true: 1}[older]; len(batches) != want { // 5 MiB and some files, of 2 MiB each; one that is refused
+		t.Errorf("%d calls of CopyFiles, want %d", len(batches), want)
 	}
 	if got := string(files[mount["/etc/resolv.conf"]].Data); got != "nameserver 192.0.2.53\n" {
 		t.Errorf("resolv.conf %q", got)

@@ -12,6 +12,7 @@
 package guest
 
 import (
+	agent "github.com/outrigger/outrigger/internal/protocol/agent"
 	timeline "github.com/outrigger/outrigger/internal/protocol/timeline"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -118,6 +119,86 @@ func (x *TimelineResponse) GetSteps() []*timeline.Step {
 	return nil
 }
 
+type CopyFilesRequest struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Files         []*agent.CopyFileRequest `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyFilesRequest) Reset() {
+	*x = CopyFilesRequest{}
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyFilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyFilesRequest) ProtoMessage() {}
+
+func (x *CopyFilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyFilesRequest.ProtoReflect.Descriptor instead.
+func (*CopyFilesRequest) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CopyFilesRequest) GetFiles() []*agent.CopyFileRequest {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+type CopyFilesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyFilesResponse) Reset() {
+	*x = CopyFilesResponse{}
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyFilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyFilesResponse) ProtoMessage() {}
+
+func (x *CopyFilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyFilesResponse.ProtoReflect.Descriptor instead.
+func (*CopyFilesResponse) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{3}
+}
+
 type ReadCopiedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The path that CopyFile was given, of a file right in the shared folder.
@@ -128,7 +209,7 @@ type ReadCopiedRequest struct {
 
 func (x *ReadCopiedRequest) Reset() {
 	*x = ReadCopiedRequest{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -140,7 +221,7 @@ func (x *ReadCopiedRequest) String() string {
 func (*ReadCopiedRequest) ProtoMessage() {}
 
 func (x *ReadCopiedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -153,7 +234,7 @@ func (x *ReadCopiedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCopiedRequest.ProtoReflect.Descriptor instead.
 func (*ReadCopiedRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{2}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReadCopiedRequest) GetPath() string {
@@ -173,7 +254,7 @@ type ReadCopiedResponse struct {
 
 func (x *ReadCopiedResponse) Reset() {
 	*x = ReadCopiedResponse{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -185,7 +266,7 @@ func (x *ReadCopiedResponse) String() string {
 func (*ReadCopiedResponse) ProtoMessage() {}
 
 func (x *ReadCopiedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -198,7 +279,7 @@ func (x *ReadCopiedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCopiedResponse.ProtoReflect.Descriptor instead.
 func (*ReadCopiedResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{3}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReadCopiedResponse) GetData() []byte {
@@ -218,7 +299,7 @@ type PullProgressRequest struct {
 
 func (x *PullProgressRequest) Reset() {
 	*x = PullProgressRequest{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -230,7 +311,7 @@ func (x *PullProgressRequest) String() string {
 func (*PullProgressRequest) ProtoMessage() {}
 
 func (x *PullProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -243,7 +324,7 @@ func (x *PullProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullProgressRequest.ProtoReflect.Descriptor instead.
 func (*PullProgressRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{4}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PullProgressRequest) GetContainerId() string {
@@ -273,7 +354,7 @@ type PullProgressResponse struct {
 
 func (x *PullProgressResponse) Reset() {
 	*x = PullProgressResponse{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +366,7 @@ func (x *PullProgressResponse) String() string {
 func (*PullProgressResponse) ProtoMessage() {}
 
 func (x *PullProgressResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +379,7 @@ func (x *PullProgressResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullProgressResponse.ProtoReflect.Descriptor instead.
 func (*PullProgressResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{5}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PullProgressResponse) GetDoneBytes() int64 {
@@ -326,11 +407,14 @@ var File_internal_protocol_guest_guest_proto protoreflect.FileDescriptor
 
 const file_internal_protocol_guest_guest_proto_rawDesc = "" +
 	"\n" +
-	"#internal/protocol/guest/guest.proto\x12\x12outrigger.guest.v1\x1a)internal/protocol/timeline/timeline.proto\"\x11\n" +
+	"#internal/protocol/guest/guest.proto\x12\x12outrigger.guest.v1\x1a#internal/protocol/agent/agent.proto\x1a)internal/protocol/timeline/timeline.proto\"\x11\n" +
 	"\x0fTimelineRequest\"`\n" +
 	"\x10TimelineResponse\x12\x19\n" +
 	"\bnow_nano\x18\x01 \x01(\x03R\anowNano\x121\n" +
-	"\x05steps\x18\x02 \x03(\v2\x1b.outrigger.timeline.v1.StepR\x05steps\"'\n" +
+	"\x05steps\x18\x02 \x03(\v2\x1b.outrigger.timeline.v1.StepR\x05steps\"?\n" +
+	"\x10CopyFilesRequest\x12+\n" +
+	"\x05files\x18\x01 \x03(\v2\x15.grpc.CopyFileRequestR\x05files\"\x13\n" +
+	"\x11CopyFilesResponse\"'\n" +
 	"\x11ReadCopiedRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\"(\n" +
 	"\x12ReadCopiedResponse\x12\x12\n" +
@@ -344,9 +428,10 @@ const file_internal_protocol_guest_guest_proto_rawDesc = "" +
 	"done_bytes\x18\x01 \x01(\x03R\tdoneBytes\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
 	"totalBytes\x12\x1a\n" +
-	"\bfinished\x18\x03 \x01(\bR\bfinished2\x9e\x02\n" +
+	"\bfinished\x18\x03 \x01(\bR\bfinished2\xf8\x02\n" +
 	"\x05Guest\x12a\n" +
-	"\fPullProgress\x12'.outrigger.guest.v1.PullProgressRequest\x1a(.outrigger.guest.v1.PullProgressResponse\x12[\n" +
+	"\fPullProgress\x12'.outrigger.guest.v1.PullProgressRequest\x1a(.outrigger.guest.v1.PullProgressResponse\x12X\n" +
+	"\tCopyFiles\x12$.outrigger.guest.v1.CopyFilesRequest\x1a%.outrigger.guest.v1.CopyFilesResponse\x12[\n" +
 	"\n" +
 	"ReadCopied\x12%.outrigger.guest.v1.ReadCopiedRequest\x1a&.outrigger.guest.v1.ReadCopiedResponse\x12U\n" +
 	"\bTimeline\x12#.outrigger.guest.v1.TimelineRequest\x1a$.outrigger.guest.v1.TimelineResponseB8Z6github.com/outrigger/outrigger/internal/protocol/guestb\x06proto3"
@@ -363,29 +448,35 @@ func file_internal_protocol_guest_guest_proto_rawDescGZIP() []byte {
 	return file_internal_protocol_guest_guest_proto_rawDescData
 }
 
-var file_internal_protocol_guest_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_internal_protocol_guest_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_internal_protocol_guest_guest_proto_goTypes = []any{
-	(*TimelineRequest)(nil),      // 0: outrigger.guest.v1.TimelineRequest
-	(*TimelineResponse)(nil),     // 1: outrigger.guest.v1.TimelineResponse
-	(*ReadCopiedRequest)(nil),    // 2: outrigger.guest.v1.ReadCopiedRequest
-	(*ReadCopiedResponse)(nil),   // 3: outrigger.guest.v1.ReadCopiedResponse
-	(*PullProgressRequest)(nil),  // 4: outrigger.guest.v1.PullProgressRequest
-	(*PullProgressResponse)(nil), // 5: outrigger.guest.v1.PullProgressResponse
-	(*timeline.Step)(nil),        // 6: outrigger.timeline.v1.Step
+	(*TimelineRequest)(nil),       // 0: outrigger.guest.v1.TimelineRequest
+	(*TimelineResponse)(nil),      // 1: outrigger.guest.v1.TimelineResponse
+	(*CopyFilesRequest)(nil),      // 2: outrigger.guest.v1.CopyFilesRequest
+	(*CopyFilesResponse)(nil),     // 3: outrigger.guest.v1.CopyFilesResponse
+	(*ReadCopiedRequest)(nil),     // 4: outrigger.guest.v1.ReadCopiedRequest
+	(*ReadCopiedResponse)(nil),    // 5: outrigger.guest.v1.ReadCopiedResponse
+	(*PullProgressRequest)(nil),   // 6: outrigger.guest.v1.PullProgressRequest
+	(*PullProgressResponse)(nil),  // 7: outrigger.guest.v1.PullProgressResponse
+	(*timeline.Step)(nil),         // 8: outrigger.timeline.v1.Step
+	(*agent.CopyFileRequest)(nil), // 9: grpc.CopyFileRequest
 }
 var file_internal_protocol_guest_guest_proto_depIdxs = []int32{
-	6, // 0: outrigger.guest.v1.TimelineResponse.steps:type_name -> outrigger.timeline.v1.Step
-	4, // 1: outrigger.guest.v1.Guest.PullProgress:input_type -> outrigger.guest.v1.PullProgressRequest
-	2, // 2: outrigger.guest.v1.Guest.ReadCopied:input_type -> outrigger.guest.v1.ReadCopiedRequest
-	0, // 3: outrigger.guest.v1.Guest.Timeline:input_type -> outrigger.guest.v1.TimelineRequest
-	5, // 4: outrigger.guest.v1.Guest.PullProgress:output_type -> outrigger.guest.v1.PullProgressResponse
-	3, // 5: outrigger.guest.v1.Guest.ReadCopied:output_type -> outrigger.guest.v1.ReadCopiedResponse
-	1, // 6: outrigger.guest.v1.Guest.Timeline:output_type -> outrigger.guest.v1.TimelineResponse
-	4, // [4:7] is the sub-list for method output_type
-	1, // [1:4] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	8, // 0: outrigger.guest.v1.TimelineResponse.steps:type_name -> outrigger.timeline.v1.Step
+	9, // 1: outrigger.guest.v1.CopyFilesRequest.files:type_name -> grpc.CopyFileRequest
+	6, // 2: outrigger.guest.v1.Guest.PullProgress:input_type -> outrigger.guest.v1.PullProgressRequest
+	2, // 3: outrigger.guest.v1.Guest.CopyFiles:input_type -> outrigger.guest.v1.CopyFilesRequest
+	4, // 4: outrigger.guest.v1.Guest.ReadCopied:input_type -> outrigger.guest.v1.ReadCopiedRequest
+	0, // 5: outrigger.guest.v1.Guest.Timeline:input_type -> outrigger.guest.v1.TimelineRequest
+	7, // 6: outrigger.guest.v1.Guest.PullProgress:output_type -> outrigger.guest.v1.PullProgressResponse
+	3, // 7: outrigger.guest.v1.Guest.CopyFiles:output_type -> outrigger.guest.v1.CopyFilesResponse
+	5, // 8: outrigger.guest.v1.Guest.ReadCopied:output_type -> outrigger.guest.v1.ReadCopiedResponse
+	1, // 9: outrigger.guest.v1.Guest.Timeline:output_type -> outrigger.guest.v1.TimelineResponse
+	6, // [6:10] is the sub-list for method output_type
+	2, // [2:6] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_internal_protocol_guest_guest_proto_init() }
@@ -399,7 +490,7 @@ func file_internal_protocol_guest_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_protocol_guest_guest_proto_rawDesc), len(file_internal_protocol_guest_guest_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,6 +9,7 @@ import (
 
 type GuestService interface {
 	PullProgress(context.Context, *PullProgressRequest) (*PullProgressResponse, error)
+	CopyFiles(context.Context, *CopyFilesRequest) (*CopyFilesResponse, error)
 	ReadCopied(context.Context, *ReadCopiedRequest) (*ReadCopiedResponse, error)
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 }
@@ -22,6 +23,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 					return nil, err
 				}
 				return svc.PullProgress(ctx, &req)
+			},
+			"CopyFiles": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req CopyFilesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.CopyFiles(ctx, &req)
 			},
 			"ReadCopied": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req ReadCopiedRequest
@@ -54,6 +62,14 @@ func NewGuestClient(client *ttrpc.Client) GuestService {
 func (c *guestClient) PullProgress(ctx context.Context, req *PullProgressRequest) (*PullProgressResponse, error) {
 	var resp PullProgressResponse
 	if err := c.client.Call(ctx, "outrigger.guest.v1.Guest", "PullProgress", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) CopyFiles(ctx context.Context, req *CopyFilesRequest) (*CopyFilesResponse, error) {
+	var resp CopyFilesResponse
+	if err := c.client.Call(ctx, "outrigger.guest.v1.Guest", "CopyFiles", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil
