@@ -56,6 +56,8 @@ func measurements() []measurement {
 		{"run", podStart},
 		{"pool-vm", lines(poolVM)},
 		{"large-image", lines(largeImage)},
+		{"configmap", lines(configMap)},
+		{"volumes", lines(volumes)},
 		{"clouds", clouds},
 		{"machines", machines},
 		{"ccm", ccm},

@@ -22,6 +22,7 @@ import (
 	"github.com/outrigger/outrigger/internal/blockdevice"
 	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -45,6 +46,8 @@ type Disks struct {
 	Sys, Dev string
 	// Log is told what was formatted and what has grown.
 	Log func(text string, args ...any)
+	// Marks is where mounts are noted.
+	Marks marks.Marks
 
 	mu sync.Mutex
 	// mountings are by mount point, until somebody has heard what came of them.
@@ -130,7 +133,9 @@ func (d *Disks) begin(ctx context.Context, st *agent.Storage) (*mounting, error)
 	d.mountings[point] = m
 	go func() {
 		defer close(m.done)
+		began := marks.Uptime()
 		m.err = d.mount(ctx, st, e, flags, data)
+		d.Marks.Note("mount-disk", began, st.Source)
 	}()
 	return m, nil
 }

@@ -100,7 +100,7 @@ func New(o Options) (*Forwarder, error) {
 		o.SetupNetwork = setupNetwork
 	}
 	log := cmp.Or(o.Logger, slog.Default()).With("pod", o.Config.PodName, "namespace", o.Config.PodNamespace)
-	return &Forwarder{Options: o, log: log, handshakes: newHandshakeLimiter(node), disks: disks.Disks{Sys: "/sys", Dev: "/dev", Log: log.Info}}, nil
+	return &Forwarder{Options: o, log: log, handshakes: newHandshakeLimiter(node), disks: disks.Disks{Sys: "/sys", Dev: "/dev", Log: log.Info, Marks: o.Marks}}, nil
 }
 
 // Run serves until ctx ends. The port opens last, when the network is up and

@@ -56,6 +56,10 @@ func All() []Promise {
 		{Name: "pull-and-start", What: "pull and start of a small image", Bound: AtMost, Figure: 0.5, Unit: "s", Section: speed, Package: Bench, Benchmark: "run", Idle: true},
 		{Name: "large-image", What: "pull and start of an image of 100 MiB, against copying its layer and unpacking it with tar in the same VM", Bound: AtMost, Figure: 2, Unit: "times", Section: speed, Package: Bench, Benchmark: "large-image"},
 
+		{Name: "configmap", What: "a ConfigMap of 1 MiB with 500 files, added to the start of a container in a VM", Bound: AtMost, Figure: 150, Unit: "ms", Section: speed, Package: Bench, Benchmark: "configmap", Idle: true},
+		volume("sequential-write", "sequential writes"), volume("sequential-read", "sequential reads"), volume("random-write", "random writes"), volume("random-read", "random reads"),
+		{Name: "volume-mounted", What: "volume of a pod in a VM, with a file system: from the VM to its mount, without the provider's calls", Bound: AtMost, Figure: 300, Unit: "ms", Section: speed, Package: Bench, Benchmark: "volumes", Idle: true},
+
 		start("outrigger"), start("kubectl-outrigger"),
 		list("alibabacloud"), list("azure"), list("gcp"), list("ibmcloud"), list("ibmcloud-powervs"), list("openstack"),
 
@@ -71,6 +75,11 @@ func All() []Promise {
 func podPath(name, of string) Promise {
 	return Promise{Name: name, What: "pod path: TCP throughput against the bare underlay, " + of, Bound: AtLeast, Figure: 80, Unit: "%",
 		Section: network, Package: "internal/peerpods/podnetwork", Benchmark: "BenchmarkPodPath"}
+}
+
+func volume(way, what string) Promise {
+	return Promise{Name: "volume-" + way, What: "volume of a pod in a VM: " + what + ", against the same kind of disk that is mounted by hand in the same VM", Bound: AtLeast, Figure: 95, Unit: "%",
+		Section: speed, Package: Bench, Benchmark: "volumes"}
 }
 
 func start(program string) Promise {

@@ -7,6 +7,7 @@
 //	podtool get URL [FOLDER]        print status and body; https with the certificate in
 //	                                FOLDER, else with the pod's service account
 //	podtool lookup NAME             print the addresses that the pod's name server gives
+//	podtool disk FOLDER FOLDER      print how fast files are in the first, in percent of the second
 //
 // A folder holds ca.crt, tls.crt and tls.key.
 package main
@@ -37,7 +38,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 2 || len(args) > 3 {
-		return errors.New("usage: podtool serve ADDRESS [FOLDER] | get URL [FOLDER] | lookup NAME")
+		return errors.New("usage: podtool serve ADDRESS [FOLDER] | get URL [FOLDER] | lookup NAME | disk FOLDER FOLDER")
 	}
 	folder := strings.Join(args[2:], "")
 	switch args[0] {
@@ -45,6 +46,8 @@ func run(args []string) error {
 		return serve(args[1], folder)
 	case "get":
 		return get(args[1], folder)
+	case "disk":
+		return compare(args[1], folder)
 	case "lookup":
 		addresses, err := net.LookupHost(args[1])
 		fmt.Println(strings.Join(addresses, "\n"))
