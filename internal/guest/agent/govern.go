@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/containerd/ttrpc"
@@ -52,19 +51,41 @@ type governor struct {
 
 // govern asks the pod's policy about each request before it is served.
 func (a *Agent) govern(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
-	if PolicyEngine == nil || !strings.HasPrefix(info.FullMethod, "/grpc.AgentService/") && !strings.HasSuffix(info.FullMethod, "/ReadCopied") {
+	if PolicyEngine == nil {
 		return method(ctx, unmarshal)
 	}
 	return method(ctx, func(into any) error {
 		if err := unmarshal(into); err != nil {
 			return err
 		}
-		request, _ := into.(proto.Message)
-		if _, is := request.(*guest.ReadCopiedRequest); is {
-			request = &agent.ReadStreamRequest{} // a container's words as well
+		request, is := into.(proto.Message)
+		if !is {
+			return status.Errorf(codes.Internal, "a request of %s that no policy can be asked about", info.FullMethod)
 		}
-		return a.allow(ctx, request)
+		for _, one := range governed(request) {
+			if err := a.allow(ctx, one); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+// governed returns what a policy is asked about for a request: of our own protocol beside Kata's what is the same there. Of what tells
+// nothing of the pod it is not asked.
+func governed(request proto.Message) (all []proto.Message) {
+	switch r := request.(type) {
+	case *agent.CheckRequest, *guest.TimelineRequest, *guest.PullProgressRequest:
+		return nil
+	case *guest.ReadCopiedRequest: // a container's words as well
+		return []proto.Message{&agent.ReadStreamRequest{}}
+	case *guest.CopyFilesRequest:
+		for _, file := range r.GetFiles() {
+			all = append(all, file)
+		}
+		return all
+	}
+	return []proto.Message{request}
 }
 
 func (a *Agent) allow(ctx context.Context, request proto.Message) error {

@@ -78,6 +78,7 @@ func TestPolicyGoverns(t *testing.T) {
 		{service + "CreateContainer", &agent.CreateContainerRequest{}, true},
 		{service + "ExecProcess", &agent.ExecProcessRequest{}, false},
 		{service + "CopyFile", &agent.CopyFileRequest{}, false},
+		{"/outrigger.guest.v1.Guest/CopyFiles", &guest.CopyFilesRequest{Files: []*agent.CopyFileRequest{{}}}, false},
 		{service + "SetPolicy", &agent.SetPolicyRequest{}, false},
 		{service + "ReadStdout", &agent.ReadStreamRequest{}, true},
 		{"/outrigger.guest.v1.Guest/ReadCopied", &guest.ReadCopiedRequest{}, true},
