@@ -90,7 +90,10 @@ func Prepare(ctx context.Context, dev string, e *Encryption, log func(text strin
 		return "", ErrPlain
 	case kind == hasExt4:
 		file.Close()
-		return dev, check(ctx, dev)
+		if err := check(ctx, dev); err != nil {
+			return "", err
+		}
+		return dev, growUnmounted(ctx, dev)
 	case kind == hasOther:
 		return "", ErrContent
 	}
@@ -223,6 +226,19 @@ func Grow(dev, point string) error {
 		return errno
 	}
 	return nil
+}
+
+// growUnmounted brings a file system to the size of its disk where [Grow] may not, as in a container.
+func growUnmounted(ctx context.Context, dev string) error {
+	header, caps := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+	if err := unix.Capget(&header, &caps[0]); err != nil || caps[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0 {
+		return err
+	}
+	blocks, err := Blocks(dev)
+	if err != nil || blocks == 0 {
+		return err
+	}
+	return run(ctx, "resize2fs", "-f", dev) // check has been here
 }
 
 // Blocks returns how many blocks the file system of a disk can have; 0 if it has them, except for what

@@ -33,6 +33,7 @@ func Find(sys, dev, serial string) (devices []string) {
 				devices = append(devices, throughMultipath(folder, device))
 			}
 		case read(folder, device) == serial:
+			makeNode(folder, device)
 			devices = append(devices, device)
 		}
 	}
@@ -41,7 +42,7 @@ func Find(sys, dev, serial string) (devices []string) {
 
 // serialOf returns the serial number of a disk by its folder in sysfs: virtio has it there, NVMe
 // beside its controller, and SCSI in page 0x80 of its vital product data, after a header of four
-// bytes (SPC-6). Google's persistent disks have their device names in its place.
+// bytes (SPC-6). Google's persistent disks have their device names in its place, and loop devices the names of their files.
 func serialOf(folder, device string) string {
 	if name, is := googleName(folder, device); is {
 		return name
@@ -53,6 +54,9 @@ func serialOf(folder, device string) string {
 	}
 	if page, err := os.ReadFile(filepath.Join(folder, "device/vpd_pg80")); err == nil && len(page) > 4 {
 		return strings.TrimSpace(strings.Trim(string(page[4:]), "\x00"))
+	}
+	if file := textOf(filepath.Join(folder, "loop/backing_file")); file != "" {
+		return filepath.Base(file)
 	}
 	return ""
 }

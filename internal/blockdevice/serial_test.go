@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // sysfs makes files below a folder, by path, and links from block/NAME/device.
@@ -65,5 +67,22 @@ func TestFindOnAzure(t *testing.T) {
 		if got := Find(sys, "/dev", serial); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", serial, got, want)
 		}
+	}
+}
+
+// TestFindLoop: a loop device has the name of its file, unless that is deleted, and its device is made where nobody else does so.
+func TestFindLoop(t *testing.T) {
+	sys := sysfs(t, map[string]string{
+		"block/loop0/size": "0\n", "block/loop1/loop/backing_file": "/disk/0123abcd\n", "block/loop1/dev": "7:1\n", "block/loop2/loop/backing_file": "/disk/4567 (deleted)\n",
+	}, nil)
+	dev := t.TempDir()
+	for serial, want := range map[string][]string{"0123abcd": {filepath.Join(dev, "loop1")}, "4567": nil, "disk": nil} {
+		if got := Find(sys, dev, serial); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", serial, got, want)
+		}
+	}
+	var node unix.Stat_t
+	if err := unix.Stat(filepath.Join(dev, "loop1"), &node); os.Geteuid() == 0 && (err != nil || node.Rdev != unix.Mkdev(7, 1)) {
+		t.Errorf("the device: %v, %x", err, node.Rdev)
 	}
 }

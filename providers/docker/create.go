@@ -212,7 +212,7 @@ func (p *Provider) limits(ctx context.Context, cpus, memory int64) (container.Re
 		return container.Resources{}, fmt.Errorf("%w: %d CPUs and %d MiB are asked for and the engine's machine has %d and %d",
 			provider.ErrCapacity, cpus, memory, info.Info.NCPU, info.Info.MemTotal>>20)
 	}
-	return container.Resources{NanoCPUs: cpus * 1e9, Memory: memory << 20}, nil
+	return container.Resources{NanoCPUs: cpus * 1e9, Memory: memory << 20, DeviceCgroupRules: loopDevices}, nil
 }
 
 // start hands a container its user-data and starts it, also one that an earlier

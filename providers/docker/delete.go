@@ -14,7 +14,7 @@ import (
 )
 
 // DeleteInstance implements provider.Provider. The container's layers and
-// volumes go with it.
+// volumes go with it; disks are detached.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
 	if !isID(instanceID) {
 		return nil // never one of the engine's
@@ -27,11 +27,13 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	case err != nil:
 		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
 	case c == nil:
-		return nil
 	case !ours(c.Config.Labels):
 		return fmt.Errorf("%w: delete instance %s: the container is somebody else's", provider.ErrPermissionDenied, instanceID)
 	}
-	if err := p.remove(ctx, instanceID); err != nil {
+	if err = p.remove(ctx, instanceID); err == nil {
+		err = p.releaseDisks(ctx, instanceID)
+	}
+	if err != nil {
 		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
 	}
 	return nil

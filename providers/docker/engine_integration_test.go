@@ -35,7 +35,9 @@ func TestConformanceOnDockerd(t *testing.T) {
 	open := func(t *testing.T) conformance.Subject {
 		reopen := func() provider.Provider { return mustOpen(t, engineConfig(e)) }
 		return conformance.Subject{
-			Provider: reopen(), Reopen: reopen, Parallel: 4, Leaks: e.Containers,
+			Provider: reopen(), Reopen: reopen, Parallel: 4, Leaks: func() ([]string, error) { return leaks(e) },
+			WriteDisk:       func(id string, data []byte) error { return writeDisk(e, id, data) },
+			ReadDisk:        func(id string, bytes int) ([]byte, error) { return readDisk(e, id, bytes) },
 			NoLoadBalancers: "the engine has no image for them; TestBalancerOnDockerd makes one",
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				return e.ReadFile(id, "/media/cidata/user-data")

@@ -80,6 +80,7 @@ func TestConformance(t *testing.T) {
 						},
 					},
 					ReadUserData: func(_ context.Context, id string) (string, error) { return e.ReadFile(id, "/media/cidata/user-data") },
+					WriteDisk:    e.WriteDisk, ReadDisk: e.ReadDisk,
 				}
 			})
 			wantNothing(t, e)
@@ -253,7 +254,7 @@ func TestCalls(t *testing.T) {
 	if err := p.DeleteInstance(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
-	count("deletion", 2)
+	count("deletion", 3)
 }
 
 // TestNodeAddress is what containers see of this node.

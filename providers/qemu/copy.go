@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger/outrigger/internal/blockdevice"
 	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/poll"
@@ -53,9 +53,6 @@ func (p *Provider) copySnapshot(ctx context.Context, id, to string) error {
 	return err
 }
 
-// copyPiece is how much is copied between two looks at the context.
-const copyPiece = 64 << 20
-
 // copySparse copies a file onto another that has nothing but zeros, without its holes.
 func copySparse(ctx context.Context, from, to string) error {
 	source, err := os.Open(from)
@@ -68,54 +65,12 @@ func copySparse(ctx context.Context, from, to string) error {
 		return err
 	}
 	defer target.Close()
-	// Where the file system can, both share what neither changes.
-	if unix.IoctlFileClone(int(target.Fd()), int(source.Fd())) != nil {
-		if err := copyData(ctx, source, target); err != nil {
+	if !blockdevice.CloneFile(source, target) {
+		if err := blockdevice.CopySparse(ctx, source, target); err != nil {
 			return err
 		}
 	}
 	return target.Sync()
-}
-
-func copyData(ctx context.Context, source, target *os.File) error {
-	info, err := source.Stat()
-	if err != nil {
-		return err
-	}
-	if err := target.Truncate(info.Size()); err != nil {
-		return err
-	}
-	for at := int64(0); ; {
-		begin, err := source.Seek(at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) { // no more data
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		end, err := source.Seek(begin, unix.SEEK_HOLE)
-		if err != nil {
-			return err
-		}
-		at = min(end, begin+copyPiece)
-		if err := copyRange(source, target, begin, at); err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func copyRange(source, target *os.File, begin, end int64) error {
-	if _, err := source.Seek(begin, io.SeekStart); err != nil {
-		return err
-	}
-	if _, err := target.Seek(begin, io.SeekStart); err != nil {
-		return err
-	}
-	_, err := io.CopyN(target, source, end-begin)
-	return err
 }
 
 // A copy of a disk that a guest writes to is a mirror, which QEMU keeps the same as the disk

@@ -38,7 +38,7 @@ func TestCapabilities(t *testing.T) {
 		{(*aws.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*azure.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*byom.Provider)(nil), []provider.Capability{list, get, verify}},
-		{(*docker.Provider)(nil), []provider.Capability{list, get, console, node, balancers, verify}},
+		{(*docker.Provider)(nil), []provider.Capability{list, get, console, node, balancers, disks, snapshots, verify}},
 		{(*gcp.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify, limited}},
 		{(*ibmcloud.Provider)(nil), []provider.Capability{list, get, power, types, disks, snapshots, imports, verify}},
 		{(*ibmcloudpowervs.Provider)(nil), []provider.Capability{list, get, power, disks, snapshots, verify}},

@@ -208,7 +208,7 @@ func renderings(t testing.TB) []rendering {
 	for _, c := range folders(t, "deploy/components") {
 		all = append(all, rendering{"overlay-qemu-" + c, func(t testing.TB) []byte { return overlay(t, "qemu", c) }})
 	}
-	for name, folder := range map[string]string{"csi": "deploy/csi", "csi-snapshots": "deploy/csi/snapshots", "csi-qemu": "deploy/csi/qemu", "csi-aws": "deploy/csi/aws", "csi-azure": "deploy/csi/azure", "csi-ibmcloud": "deploy/csi/ibmcloud"} {
+	for name, folder := range map[string]string{"csi": "deploy/csi", "csi-snapshots": "deploy/csi/snapshots", "csi-docker": "deploy/csi/docker", "csi-qemu": "deploy/csi/qemu", "csi-aws": "deploy/csi/aws", "csi-azure": "deploy/csi/azure", "csi-ibmcloud": "deploy/csi/ibmcloud"} {
 		all = append(all, rendering{name, func(t testing.TB) []byte {
 			return output(t, tool(t, "kustomize"), "build", filepath.Join(root, folder))
 		}})

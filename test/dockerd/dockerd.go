@@ -7,8 +7,6 @@ package dockerd
 
 import (
 	"archive/tar"
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -60,35 +58,15 @@ func Start(t testing.TB) *Engine {
 	}
 	t.Cleanup(func() { c.Close() })
 	e := &Engine{Host: "unix://" + socket, Client: c}
-	e.importImage(t)
+	e.ImportImage(t)
 	return e
 }
 
-// importImage makes the image of busybox: its first process writes a line.
-func (e *Engine) importImage(t testing.TB) {
+// ImportImage makes [Image] of busybox: its first process writes a line. It has the guest's program for disks.
+func (e *Engine) ImportImage(t testing.TB) {
 	t.Helper()
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	busybox, err := os.ReadFile("/bin/busybox")
-	if err != nil {
-		t.Fatalf("%v: run make setup, which installs busybox-static", err)
-	}
-	errs := []error{w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "busybox", Mode: 0o755, Size: int64(len(busybox))})}
-	_, err = w.Write(busybox)
-	errs = append(errs, err, w.Close())
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := e.Client.ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, Image, client.ImageImportOptions{
-		Changes: []string{`CMD ["/busybox", "sh", "-c", "echo The guest has booted.; exec /busybox sleep 1000000"]`},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Close()
-	if _, err := io.Copy(io.Discard, answer); err != nil {
-		t.Fatal(err)
-	}
+	e.Import(t, Image, map[string]string{"busybox": "/bin/busybox", "init": stand.Build(t, "./cmd/podvm-init")},
+		`CMD ["/busybox", "sh", "-c", "echo The guest has booted.; exec /busybox sleep 1000000"]`)
 }
 
 // Containers returns the names of all there are.

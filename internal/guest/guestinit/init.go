@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/guest/loopdisk"
 	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/vishvananda/netlink"
@@ -86,6 +87,9 @@ type step struct {
 
 // Main is podvm-init. As PID 1 it does not return.
 func Main() {
+	if len(os.Args) > 1 && os.Args[1] == loopdisk.Arg {
+		loopdisk.Main(os.Args[2:])
+	}
 	if os.Getpid() == 1 {
 		if inContainer(os.Args[1:], os.Getenv) {
 			runInContainer()

@@ -259,7 +259,8 @@ func (b *builder) addModules(ctx context.Context) error {
 }
 
 // debianPrograms are Debian's programs of the image, by their names in their packages.
-var debianPrograms = map[string]string{"usr/bin/" + runtime: "usr/bin/" + runtime, "usr/bin/mke2fs": "sbin/mke2fs", "usr/bin/e2fsck": "sbin/e2fsck"}
+var debianPrograms = map[string]string{"usr/bin/" + runtime: "usr/bin/" + runtime, "usr/bin/mke2fs": "sbin/mke2fs", "usr/bin/e2fsck": "sbin/e2fsck",
+	"usr/bin/resize2fs": "sbin/resize2fs"}
 
 // addDebian puts in Debian's programs with the libraries that they need.
 func (b *builder) addDebian(ctx context.Context) error {

@@ -31,7 +31,8 @@ var handlers = map[string]func(*call){
 	"ImageInspect": (*call).inspectImage, "NetworkInspect": (*call).inspectNetwork,
 	"ContainerCreate": (*call).create, "ContainerInspect": (*call).inspect, "ContainerList": (*call).list,
 	"PutContainerArchive": (*call).extract, "ContainerStart": (*call).start, "ContainerDelete": (*call).remove,
-	"ContainerLogs": (*call).logs,
+	"ContainerLogs": (*call).logs, "ContainerKill": (*call).kill,
+	"VolumeCreate": (*call).createVolume, "VolumeInspect": (*call).inspectVolume, "VolumeList": (*call).listVolumes, "VolumeDelete": (*call).removeVolume,
 }
 
 var versioned = regexp.MustCompile(`^/v([0-9]+)\.([0-9]+)(/.*)$`)

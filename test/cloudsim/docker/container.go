@@ -14,6 +14,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,33 +23,50 @@ import (
 
 // container is one. Its states are created, running, exited and removing.
 type container struct {
-	id, name, status, volume, console string
-	exitCode                          int
-	created                           time.Time
-	addr                              netip.Addr
-	config                            newContainer
-	files                             map[string]string
-	foreign                           bool
+	id, name, status, volume string
+	console                  []line
+	exitCode                 int
+	created, finished        time.Time
+	addr                     netip.Addr
+	config                   newContainer
+	files                    map[string]string
+	foreign                  bool
+	holds                    *file // that it has a loop device over
+}
+
+// line is one of a container's output.
+type line struct {
+	at   time.Time
+	text string
+}
+
+func (c *container) say(format string, args ...any) {
+	c.console = append(c.console, line{time.Now(), fmt.Sprintf(format, args...) + "\r\n"})
 }
 
 // newContainer is the body of ContainerCreate, as far as it matters here.
 type newContainer struct {
 	Image, Hostname string
+	Entrypoint, Cmd []string
 	Tty             bool
 	Labels          map[string]string
 	HostConfig      struct {
-		NetworkMode      string
-		NanoCpus, Memory int64
-		Privileged       bool
-		CapAdd           []string
-		LogConfig        struct{ Type string }
+		NetworkMode       string
+		NanoCpus, Memory  int64
+		Privileged        bool
+		CapAdd            []string
+		LogConfig         struct{ Type string }
+		Mounts            []mounted
+		Devices           []struct{ PathOnHost, CgroupPermissions string }
+		DeviceCgroupRules []string
 	}
 	NetworkingConfig struct{ EndpointsConfig map[string]any }
 }
 
 func (c *container) stop(code int) {
 	if c.status == "running" {
-		c.status, c.exitCode, c.addr = "exited", code, netip.Addr{}
+		c.status, c.exitCode, c.addr, c.finished = "exited", code, netip.Addr{}, time.Now()
+		c.unhold()
 	}
 }
 
@@ -134,6 +152,9 @@ func (k *call) create() {
 		c.volume = newID()
 		e.World.Add(cloudsim.KindDisk, c.volume, nil)
 	}
+	for _, m := range in.HostConfig.Mounts {
+		e.volume(m.Source, m.VolumeOptions.Labels) // made if there is none
+	}
 	k.answer(http.StatusCreated, map[string]any{"Id": c.id, "Warnings": []string{}})
 }
 
@@ -179,8 +200,15 @@ func (k *call) run(c *container) {
 		k.fail(http.StatusInternalServerError, "container is marked for removal and cannot be started")
 		return
 	case "created", "exited":
-		c.status, c.addr, c.exitCode = "running", k.engine.address(), 0
-		c.console += "The guest has booted.\r\n"
+		c.status, c.exitCode = "running", 0
+		if c.network() != none {
+			c.addr = k.engine.address()
+		}
+		if slices.Equal(c.config.Entrypoint, diskProgram) {
+			k.engine.workOnDisk(c)
+		} else {
+			c.say("The guest has booted.")
+		}
 	}
 	if c.config.Image == EndingImage {
 		c.stop(3)
@@ -201,6 +229,7 @@ func (k *call) remove() {
 	default:
 		k.engine.World.Deleting(cloudsim.KindInstance, c.id)
 		c.status, c.addr = "removing", netip.Addr{}
+		c.unhold()
 		k.unlocked(func() { time.Sleep(step) })
 		k.engine.gone(c, yes(k.query.Get("v")))
 		k.answer(http.StatusNoContent, nil)
@@ -256,7 +285,16 @@ func (k *call) logs() {
 	case !yes(k.query.Get("stdout")) && !yes(k.query.Get("stderr")):
 		fail(k.out, http.StatusBadRequest, "Bad parameters: you must choose at least one stream")
 	default:
-		_, _ = k.out.Write([]byte(c.console))
+		lines := c.console
+		if n, err := strconv.Atoi(k.query.Get("tail")); err == nil {
+			lines = lines[max(0, len(lines)-n):]
+		}
+		for _, l := range lines {
+			if yes(k.query.Get("timestamps")) {
+				_, _ = k.out.Write([]byte(l.at.UTC().Format(time.RFC3339Nano) + " "))
+			}
+			_, _ = k.out.Write([]byte(l.text))
+		}
 	}
 }
 
@@ -276,7 +314,7 @@ func (k *call) inspect() {
 	}
 	k.answer(http.StatusOK, map[string]any{
 		"Id": c.id, "Name": "/" + c.name, "Created": c.created.UTC().Format(time.RFC3339Nano), "Image": imageID, "Driver": "overlay2", "Platform": "linux", "RestartCount": 0,
-		"State":  map[string]any{"Status": c.status, "Running": c.status == "running", "Dead": false, "ExitCode": c.exitCode, "Error": ""},
+		"State":  map[string]any{"Status": c.status, "Running": c.status == "running", "Dead": false, "ExitCode": c.exitCode, "Error": "", "FinishedAt": c.finished.UTC().Format(time.RFC3339Nano)},
 		"Config": map[string]any{"Image": c.config.Image, "Hostname": c.config.Hostname, "Labels": c.config.Labels, "Tty": c.config.Tty},
 		"HostConfig": map[string]any{
 			"NetworkMode": c.network(), "NanoCpus": c.config.HostConfig.NanoCpus, "Memory": c.config.HostConfig.Memory, "Privileged": c.config.HostConfig.Privileged, "CapAdd": c.config.HostConfig.CapAdd,
@@ -294,30 +332,41 @@ func (c *container) mounts() []any {
 
 // list knows the filter by labels.
 func (k *call) list() {
-	filters := map[string]map[string]bool{}
-	if text := k.query.Get("filters"); text != "" && json.Unmarshal([]byte(text), &filters) != nil {
-		k.fail(http.StatusBadRequest, "invalid filter")
+	filters, ok := k.filters("label", "volume")
+	if !ok {
 		return
-	}
-	for name := range filters {
-		if name != "label" {
-			k.fail(http.StatusBadRequest, "invalid filter '%s'", name)
-			return
-		}
 	}
 	found := []any{}
 	for _, c := range k.engine.containers {
-		if (c.status == "running" || yes(k.query.Get("all"))) && c.has(slices.Collect(maps.Keys(filters["label"]))) {
+		if (c.status == "running" || yes(k.query.Get("all"))) && has(c.config.Labels, filters["label"]) && (len(filters["volume"]) == 0 || slices.ContainsFunc(filters["volume"], c.mountsVolume)) {
 			found = append(found, c.summary())
 		}
 	}
 	k.answer(http.StatusOK, found)
 }
 
-func (c *container) has(labels []string) bool {
-	for _, wanted := range labels {
+// filters returns what a list is to be filtered by, or has answered that it cannot.
+func (k *call) filters(known ...string) (values map[string][]string, ok bool) {
+	filters := map[string]map[string]bool{}
+	if text := k.query.Get("filters"); text != "" && json.Unmarshal([]byte(text), &filters) != nil {
+		fail(k.out, http.StatusBadRequest, "invalid filter")
+		return nil, false
+	}
+	values = map[string][]string{}
+	for name, of := range filters {
+		if !slices.Contains(known, name) {
+			fail(k.out, http.StatusBadRequest, fmt.Sprintf("invalid filter '%s'", name))
+			return nil, false
+		}
+		values[name] = slices.Collect(maps.Keys(of))
+	}
+	return values, true
+}
+
+func has(labels map[string]string, all []string) bool {
+	for _, wanted := range all {
 		name, value, valued := strings.Cut(wanted, "=")
-		got, there := c.config.Labels[name]
+		got, there := labels[name]
 		if !there || valued && got != value {
 			return false
 		}

@@ -50,6 +50,7 @@ type Engine struct {
 
 	mu         sync.Mutex
 	containers []*container
+	volumes    []*volume
 	names      map[string]bool // taken, also before and after there is a container to see
 	addresses  byte
 	denied     bool

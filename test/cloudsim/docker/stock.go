@@ -8,7 +8,10 @@ import "net/http"
 var images = map[string][]string{Image: {Volume}, EndingImage: nil}
 
 // networks by name, with their ids.
-var networks = map[string]string{Network: "7ea29fc1412292a2d7bba362f9253545fecdfa8ce9a6e37dd10ba8bee7129812"}
+var networks = map[string]string{Network: "7ea29fc1412292a2d7bba362f9253545fecdfa8ce9a6e37dd10ba8bee7129812", none: "8a1ac1f9d8d3a8b6a3c6f1b2f3c9fd1d3a0c4cb2f5c4e8b1a9f3d2c1b0a99887"}
+
+// none is the network without one.
+const none = "none"
 
 const imageID = "sha256:d74508fb6632491cea586a1fd7d748dfc5274cd6fdfedee309ecdcbc2bf5cb82"
 
