@@ -169,7 +169,7 @@ func encryptedVolume(t *testing.T, s *suite) {
 	s.awaitLine(t, "encrypts", "grown")
 	s.delete(t, "encrypts")
 	if *providerName == "qemu" {
-		s.wantEncrypted(t, words)
+		s.wantEncrypted(t, "locked", words)
 	}
 	s.apply(t, keyOf("locked", "another key"))
 	s.create(t, s.pod("other-key", "cat /locked/file").withClaims("locked"))
@@ -182,15 +182,13 @@ func encryptedVolume(t *testing.T, s *suite) {
 	s.deleteClaims(t, "locked")
 }
 
-// wantEncrypted looks at the one disk of the provider, whose file is on the node.
-func (s *suite) wantEncrypted(t *testing.T, words string) {
+// wantEncrypted looks at a claim's disk, whose file is on the node.
+func (s *suite) wantEncrypted(t *testing.T, claim, words string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/disks"), "*/image.raw"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("disks %q, %v", files, err)
-	}
+	id := s.jsonpath(t, "pv/"+s.jsonpath(t, "pvc/"+claim, "{.spec.volumeName}"), "{.spec.csi.volumeHandle}")
+	file := filepath.Join(deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/disks"), id, "image.raw")
 	for text, want := range map[string]string{words: "0\n", "LUKS": "1\n"} {
-		if out, _ := exec.Command("grep", "-caF", "-m1", text, files[0]).Output(); string(out) != want {
+		if out, _ := exec.Command("grep", "-caF", "-m1", text, file).Output(); string(out) != want {
 			t.Errorf("%q on the disk: %q, want %q", text, out, want)
 		}
 	}
