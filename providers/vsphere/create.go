@@ -18,6 +18,7 @@ import (
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/outrigger/outrigger/internal/guestinfo"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/kit/places"
@@ -291,6 +292,16 @@ func (p *Provider) clone(ctx context.Context, w *watcher, o *order, s *site, fro
 	return ref, nil
 }
 
+// What the guest reads, and how it is encoded.
+const (
+	userDataKey = "guestinfo.userdata"
+	metadataKey = "guestinfo.metadata"
+	encoding    = ".encoding"
+)
+
+// instanceKeys are the entries in an instance's extraConfig that are the instance's alone.
+var instanceKeys = []string{recordKey, deletingKey, leftKey, userDataKey, userDataKey + encoding, metadataKey, metadataKey + encoding, guestinfo.Address}
+
 func cloneSpec(o *order, s *site, from *template, in pool) (*types.VirtualMachineCloneSpec, error) {
 	entry, err := o.record.option()
 	if err != nil {
@@ -307,10 +318,11 @@ func cloneSpec(o *order, s *site, from *template, in pool) (*types.VirtualMachin
 			Annotation:   fmt.Sprintf("Pod VM %s; pod %s/%s", o.record.Name, o.record.Tags[provider.TagNamespace], o.record.Tags[provider.TagPod]),
 			ExtraConfig: []types.BaseOptionValue{
 				entry, forgotten(),
-				&types.OptionValue{Key: "guestinfo.userdata", Value: o.userData},
-				&types.OptionValue{Key: "guestinfo.userdata.encoding", Value: "gzip+base64"},
-				&types.OptionValue{Key: "guestinfo.metadata", Value: base64.StdEncoding.EncodeToString([]byte(metadata))},
-				&types.OptionValue{Key: "guestinfo.metadata.encoding", Value: "base64"},
+				&types.OptionValue{Key: enableUUIDKey, Value: "TRUE"},
+				&types.OptionValue{Key: userDataKey, Value: o.userData},
+				&types.OptionValue{Key: userDataKey + encoding, Value: "gzip+base64"},
+				&types.OptionValue{Key: metadataKey, Value: base64.StdEncoding.EncodeToString([]byte(metadata))},
+				&types.OptionValue{Key: metadataKey + encoding, Value: "base64"},
 			},
 		},
 	}

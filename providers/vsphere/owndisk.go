@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/property"
@@ -14,9 +15,11 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
-// keepForeign detaches the disks that were not made with a VM, whose files Destroy_Task would remove too.
+// keepForeign detaches the disks that were not made with a VM, whose files Destroy_Task would remove too, and writes down that an
+// instance is being deleted.
 func (p *Provider) keepForeign(ctx context.Context, w *watcher, ref types.ManagedObjectReference) error {
 	var v mo.VirtualMachine
 	paths := []string{"name", "snapshot", "config.changeVersion", "config.files.vmPathName", "config.hardware.device"}
@@ -30,11 +33,15 @@ func (p *Provider) keepForeign(ctx context.Context, w *watcher, ref types.Manage
 		return err
 	}
 	spec := types.VirtualMachineConfigSpec{ChangeVersion: v.Config.ChangeVersion}
+	if id, ours := strings.CutPrefix(v.Name, vmName("")); ours && names.IsUUID(id) {
+		// What AttachDisk read before is outdated, and it adds no disk now; the value differs, or nothing would change.
+		spec.ExtraConfig = []types.BaseOptionValue{&types.OptionValue{Key: deletingKey, Value: time.Now().Format(time.RFC3339Nano)}}
+	}
 	for _, disk := range foreignDisks(&v, v.Config.Hardware.Device) {
 		logger().Info("a disk that was not made with the VM is detached, and not deleted", "vm", v.Name, "disk", fileOf(disk))
 		spec.DeviceChange = append(spec.DeviceChange, &types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationRemove, Device: disk})
 	}
-	if len(spec.DeviceChange) == 0 {
+	if len(spec.DeviceChange)+len(spec.ExtraConfig) == 0 {
 		return nil
 	}
 	vm := object.NewVirtualMachine(w.client, ref)

@@ -57,20 +57,28 @@ func (p *Provider) TeardownContext(ctx context.Context) error {
 
 // find returns the instance's VM, or nil.
 func (p *Provider) find(ctx context.Context, c *vim25.Client, id string) (*machine, error) {
-	var res *types.FindChildResponse
-	err := p.inFolder(ctx, c, func(folder types.ManagedObjectReference) (err error) {
-		res, err = methods.FindChild(ctx, c, &types.FindChild{This: *c.ServiceContent.SearchIndex, Entity: folder, Name: vmName(id)})
-		return err
-	})
-	if err != nil || res.Returnval == nil {
+	ref, err := p.child(ctx, c, vmName(id))
+	if err != nil || ref == nil {
 		return nil, err
 	}
-	return p.read(ctx, c, *res.Returnval)
+	return p.read(ctx, c, *ref)
+}
+
+// child returns the VM of a name in the folder, or nil.
+func (p *Provider) child(ctx context.Context, c *vim25.Client, name string) (ref *types.ManagedObjectReference, err error) {
+	err = p.inFolder(ctx, c, func(folder types.ManagedObjectReference) error {
+		res, err := methods.FindChild(ctx, c, &types.FindChild{This: *c.ServiceContent.SearchIndex, Entity: folder, Name: name})
+		if err == nil {
+			ref = res.Returnval
+		}
+		return err
+	})
+	return ref, err
 }
 
 // read returns a VM as it is, or nil when it is gone.
 func (p *Provider) read(ctx context.Context, c *vim25.Client, ref types.ManagedObjectReference) (*machine, error) {
-	contents, err := retrieve(ctx, c, types.ObjectSpec{Obj: ref})
+	contents, err := retrieve(ctx, c, types.ObjectSpec{Obj: ref}, vmPaths)
 	if isGone(err, ref) || err == nil && len(contents) == 0 {
 		return nil, nil
 	}
@@ -83,25 +91,27 @@ func (p *Provider) read(ctx context.Context, c *vim25.Client, ref types.ManagedO
 // content is vCenter's data of one object.
 type content types.ObjectContent
 
-func (c content) machine() (*machine, error) {
+func (c content) properties() properties {
 	p := properties{}
 	for _, property := range c.PropSet {
 		p[property.Name] = property.Val
 	}
-	return machineOf(c.Obj, p)
+	return p
 }
+
+func (c content) machine() (*machine, error) { return machineOf(c.Obj, c.properties()) }
 
 // pageSize is how many VMs vCenter reports in one reply.
 const pageSize = 500
 
-// retrieve reads the properties of VMs.
-func retrieve(ctx context.Context, c *vim25.Client, from types.ObjectSpec) ([]content, error) {
+// retrieve reads properties of VMs.
+func retrieve(ctx context.Context, c *vim25.Client, from types.ObjectSpec, paths []string) ([]content, error) {
 	collector := c.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, c, &types.RetrievePropertiesEx{
 		This: collector,
 		SpecSet: []types.PropertyFilterSpec{{
 			ObjectSet: []types.ObjectSpec{from},
-			PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: vmPaths}},
+			PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: paths}},
 		}},
 		Options: types.RetrieveOptions{MaxObjects: pageSize},
 	})
@@ -159,16 +169,21 @@ func (p *Provider) settled(ctx context.Context, c *vim25.Client, m *machine) (*m
 	if m.record != nil {
 		return m, nil
 	}
-	foreign := fmt.Errorf("%w: VM %s is somebody else's: it lacks our record (extraConfig %s)", provider.ErrPermissionDenied, m.name, recordKey)
-	ctx, cancel := context.WithTimeoutCause(ctx, p.cloneWait, foreign)
-	defer cancel()
 	ref := m.ref
-	err := p.pace.Until(ctx, func() (bool, error) {
+	err := p.untilRecorded(ctx, m.name, recordKey, func(ctx context.Context) (bool, error) {
 		var err error
 		m, err = p.read(ctx, c, ref)
-		return err != nil || m == nil || m.record != nil, err
+		return m == nil || m.record != nil, err
 	})
 	return m, err
+}
+
+// untilRecorded calls look until it returns true, and takes a VM that then lacks a record for somebody else's.
+func (p *Provider) untilRecorded(ctx context.Context, name, key string, look func(context.Context) (bool, error)) error {
+	foreign := fmt.Errorf("%w: VM %s is somebody else's: it lacks our record (extraConfig %s)", provider.ErrPermissionDenied, name, key)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cloneWait, foreign)
+	defer cancel()
+	return p.pace.Until(ctx, func() (bool, error) { return look(ctx) })
 }
 
 // located adds where instances are.
@@ -184,13 +199,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	if err != nil {
 		return nil, err
 	}
-	var contents []content
-	err = p.inFolder(ctx, c, func(folder types.ManagedObjectReference) (err error) {
-		contents, err = retrieve(ctx, c, types.ObjectSpec{Obj: folder, SelectSet: []types.BaseSelectionSpec{
-			&types.TraversalSpec{Type: "Folder", Path: "childEntity"},
-		}})
-		return err
-	})
+	contents, err := p.inventory(ctx, c, vmPaths)
 	if err != nil {
 		return nil, err
 	}
@@ -205,4 +214,15 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 		}
 	}
 	return list, nil
+}
+
+// inventory reads properties of all VMs in the folder.
+func (p *Provider) inventory(ctx context.Context, c *vim25.Client, paths []string) (contents []content, err error) {
+	err = p.inFolder(ctx, c, func(folder types.ManagedObjectReference) (err error) {
+		contents, err = retrieve(ctx, c, types.ObjectSpec{Obj: folder, SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "Folder", Path: "childEntity"},
+		}}, paths)
+		return err
+	})
+	return contents, err
 }

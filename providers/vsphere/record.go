@@ -108,7 +108,7 @@ func (p properties) option(path string) (value string, there bool) {
 		return "", false
 	}
 	value, _ = option.Value.(string)
-	return value, true
+	return value, value != "" // as vCenter takes it
 }
 
 // entry returns the value of an entry where all of extraConfig is known.

@@ -51,6 +51,12 @@ var Privileges = []Privilege{
 	{"the folder", "VirtualMachine.Config.Memory", "CloneVM_Task"},
 	{"the folder", "VirtualMachine.Config.Annotation", "CloneVM_Task"},
 	{"the folder", "VirtualMachine.Config.EditDevice", "CloneVM_Task"},
+	{"the folder", "VirtualMachine.Provisioning.Clone", "CloneVM_Task"}, // of disks
+	{"the folder", "VirtualMachine.Inventory.CreateNew", "CreateVM_Task"},
+	{"the folder", "VirtualMachine.Config.AddNewDisk", "CreateVM_Task"},
+	{"the folder", "VirtualMachine.Config.AddExistingDisk", "ReconfigVM_Task"},
+	{"the folder", "VirtualMachine.Config.RemoveDisk", "ReconfigVM_Task"},
+	{"the folder", "VirtualMachine.Config.DiskExtend", "ReconfigVM_Task"},
 	{"the folder", "VirtualMachine.Interact.PowerOn", "PowerOnVM_Task"},
 	{"the folder", "VirtualMachine.Interact.PowerOff", "PowerOffVM_Task"},
 	{"the folder", "VirtualMachine.Inventory.Delete", "Destroy_Task"},

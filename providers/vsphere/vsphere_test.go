@@ -59,7 +59,11 @@ func create(ctx context.Context, p provider.Provider, key string) (*provider.Ins
 func TestConformance(t *testing.T) {
 	s := sim.Start(t)
 	conformance.Run(t, func(t *testing.T) conformance.Subject {
-		reopen := func() provider.Provider { return mustOpen(t, simConfig(s)) }
+		reopen := func() provider.Provider {
+			p := mustOpen(t, simConfig(s))
+			p.cloneWait = 2 * time.Second // that somebody else's disk is not just being made
+			return p
+		}
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Leaks: s.Leaks, Limits: cloudsim.Limits,
 			NoAccess: map[string]func() provider.Provider{
@@ -69,6 +73,14 @@ func TestConformance(t *testing.T) {
 				"a datacenter that there is not": func() provider.Provider {
 					return mustOpen(t, simConfig(s, func(c *Config) { c.Datacenter = "gone" }))
 				},
+			},
+			Disk: provider.DiskSpec{Bytes: 1 << 30, Type: sim.Datastore}, DisksPerInstance: 14,
+			WriteDisk: func(id string, data []byte) error { return s.WriteDisk(carrierName(kindDisk, id), data) },
+			ReadDisk:  func(id string, bytes int) ([]byte, error) { return s.ReadDisk(carrierName(kindDisk, id), bytes) },
+			Foreign: func(tags map[string]string) (conformance.Foreign, error) {
+				id := volumeID(kindDisk, tags[provider.TagCluster], "foreign")
+				remove, err := s.AddForeignDisk(context.Background(), carrierName(kindDisk, id))
+				return conformance.Foreign{DiskID: id, Remove: remove}, err
 			},
 			ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(vmName(id)) },
 		}

@@ -55,8 +55,19 @@ func (w *watcher) open(ctx context.Context) error {
 type properties map[string]types.AnyType
 
 // watch calls seen with the properties, first as they are and then whenever
-// they change, until it returns true.
+// they change, until it returns true. It begins again when the collector has
+// gone with a session that vCenter has ended.
 func (w *watcher) watch(ctx context.Context, object types.ManagedObjectReference, paths []string, seen func(properties) (bool, error)) error {
+	for {
+		err := w.watchOnce(ctx, object, paths, seen)
+		if w.collector == nil || !isGone(err, *w.collector) {
+			return err
+		}
+		w.collector = nil
+	}
+}
+
+func (w *watcher) watchOnce(ctx context.Context, object types.ManagedObjectReference, paths []string, seen func(properties) (bool, error)) error {
 	if err := w.open(ctx); err != nil {
 		return err
 	}

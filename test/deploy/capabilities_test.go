@@ -45,7 +45,7 @@ func TestCapabilities(t *testing.T) {
 		{(*libvirt.Provider)(nil), []provider.Capability{list, get, console, power, node, disks, snapshots, imports, verify, limited}},
 		{(*openstack.Provider)(nil), []provider.Capability{list, get, console, power, types, disks, snapshots, imports, verify}},
 		{(*qemu.Provider)(nil), []provider.Capability{list, get, console, power, types, node, disks, snapshots}},
-		{(*vsphere.Provider)(nil), []provider.Capability{list, get, power, imports, verify, closes}},
+		{(*vsphere.Provider)(nil), []provider.Capability{list, get, power, disks, snapshots, imports, verify, closes}},
 	} {
 		if diff := cmp.Diff(row.want, implemented(row.cloud)); diff != "" {
 			t.Errorf("%T (-want +got):\n%s", row.cloud, diff)

@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/simulator"
@@ -23,7 +23,9 @@ import (
 )
 
 // serve is vcsim with what it leaves out: it grants everything to everybody,
-// and lets a VM be destroyed, and panics, while it is still being cloned.
+// lets a VM be destroyed, and panics, while it is still being cloned,
+// reconfigures whatever changeVersion says (VirtualMachineConfigSpec), makes VMs
+// of one name in one folder (CreateVM_Task), and has nothing on the disks of clones.
 func (s *Site) serve(out http.ResponseWriter, r *http.Request) {
 	vcsim := s.center.model.Service.ServeMux
 	switch action(r) {
@@ -32,17 +34,23 @@ func (s *Site) serve(out http.ResponseWriter, r *http.Request) {
 		vcsim.ServeHTTP(answer, r)
 		s.reply(out, s.withDenied(answer.Body.String()))
 	case "CloneVM_Task":
-		answer := httptest.NewRecorder()
+		s.tasks.Lock()
+		defer s.tasks.Unlock()
+		name, answer := named.FindSubmatch(peek(r)), httptest.NewRecorder()
+		s.awaitClone(name)
+		s.copyContents(r)
 		vcsim.ServeHTTP(answer, r)
-		s.began(answer.Body.String())
+		s.began(name, answer.Body.String())
 		out.WriteHeader(answer.Code)
 		s.reply(out, answer.Body.String())
+	case "CreateVM_Task":
+		s.inOrder(out, r, vcsim)
 	case "Destroy_Task", "PowerOnVM_Task", "ReconfigVM_Task":
 		if s.cloning() {
 			s.refuse(out, r, cloudsim.Refused("", http.StatusInternalServerError, "TaskInProgress"))
 			return
 		}
-		vcsim.ServeHTTP(out, r)
+		s.inOrder(out, r, vcsim)
 	case "WaitForUpdatesEx":
 		// A lease tells the address of vcsim itself, which has no script.
 		answer := httptest.NewRecorder()
@@ -53,6 +61,54 @@ func (s *Site) serve(out http.ResponseWriter, r *http.Request) {
 		vcsim.ServeHTTP(out, r)
 	}
 }
+
+// inOrder serves one task of the site after the other, and fails those with
+// another changeVersion than the VM's, or a name that another VM has.
+func (s *Site) inOrder(out http.ResponseWriter, r *http.Request, vcsim http.Handler) {
+	s.tasks.Lock()
+	defer s.tasks.Unlock()
+	data := peek(r)
+	ctx := simulator.Context{Context: context.Background(), Map: s.center.model.Map()}
+	if want := versioned.FindSubmatch(data); want != nil {
+		vm, ok := ctx.Map.Get(types.ManagedObjectReference{Type: "VirtualMachine", Value: string(want[1])}).(*simulator.VirtualMachine)
+		version := ""
+		if ok {
+			ctx.Map.WithLock(&ctx, vm, func() { version = vm.Config.ChangeVersion })
+		}
+		if ok && version != string(want[2]) {
+			s.refuse(out, r, cloudsim.Refused("", http.StatusInternalServerError, "task:ConcurrentAccess"))
+			return
+		}
+	}
+	if name := created.FindSubmatch(data); name != nil {
+		if s.awaitClone(name); s.vm(string(name[1])) != nil {
+			s.refuse(out, r, cloudsim.Refused("", http.StatusInternalServerError, "task:DuplicateName"))
+			return
+		}
+	}
+	answer := httptest.NewRecorder()
+	vcsim.ServeHTTP(answer, r)
+	if found := taskSyntax.FindStringSubmatch(answer.Body.String()); found != nil {
+		s.awaitTask(types.ManagedObjectReference{Type: "Task", Value: found[1]})
+	}
+	out.WriteHeader(answer.Code)
+	s.reply(out, answer.Body.String())
+}
+
+// peek returns the body of a request, which can be read again.
+func peek(r *http.Request) []byte {
+	data, _ := io.ReadAll(r.Body) // of a request that is cut short, the next reader says so
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	return data
+}
+
+var (
+	created = regexp.MustCompile(`(?s)<CreateVM_Task[^>]*>.*?<name>([^<]+)<`)
+	named   = regexp.MustCompile(`<name>([^<]+)<`) // the first of a request to clone is the clone's
+)
+
+// versioned finds VM and version in a request.
+var versioned = regexp.MustCompile(`(?s)<ReconfigVM_Task[^>]*>.*?<_this[^>]*>([^<]+)<.*?<changeVersion>([^<]+)<`)
 
 var leased = regexp.MustCompile(`https?://[^/<]*/nfc/`)
 
@@ -73,11 +129,11 @@ func (s *Site) withDenied(text string) string {
 
 var taskSyntax = regexp.MustCompile(`<returnval type="Task"[^>]*>([^<]+)<`)
 
-func (s *Site) began(answer string) {
+func (s *Site) began(name [][]byte, answer string) {
 	if found := taskSyntax.FindStringSubmatch(answer); found != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.clones = append(s.clones, types.ManagedObjectReference{Type: "Task", Value: found[1]})
+		s.clones[string(name[1])] = types.ManagedObjectReference{Type: "Task", Value: found[1]}
 	}
 }
 
@@ -85,8 +141,25 @@ func (s *Site) began(answer string) {
 func (s *Site) cloning() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clones = slices.DeleteFunc(s.clones, s.ended)
+	maps.DeleteFunc(s.clones, func(_ string, task types.ManagedObjectReference) bool { return s.ended(task) })
 	return len(s.clones) > 0
+}
+
+// awaitClone waits until no clone of that name is being made, with which vcsim compares no name.
+func (s *Site) awaitClone(name [][]byte) {
+	s.mu.Lock()
+	task, is := s.clones[string(name[1])]
+	s.mu.Unlock()
+	if is {
+		s.awaitTask(task)
+	}
+}
+
+func (s *Site) awaitTask(ref types.ManagedObjectReference) {
+	ctx := simulator.Context{Context: context.Background(), Map: s.center.model.Map()}
+	if task, ok := ctx.Map.Get(ref).(*simulator.Task); ok {
+		task.Wait()
+	}
 }
 
 func (s *Site) ended(ref types.ManagedObjectReference) (ended bool) {

@@ -36,11 +36,15 @@ type Site struct {
 	center *center
 	folder *object.Folder
 
-	mu sync.Mutex
+	tasks sync.Mutex // see inOrder
+	mu    sync.Mutex
 	// toolless guests have no VMware tools, and tell their address themselves.
 	toolless bool
 	denied   []string
-	clones   []types.ManagedObjectReference // tasks
+	clones   map[string]types.ManagedObjectReference // tasks, by the name of the clone
+	// contents are those of disks, by file; copies those that clones begin with, by VM and the disk's key.
+	contents map[string][]byte
+	copies   map[string]map[int32][]byte
 }
 
 var sites atomic.Int64
@@ -57,7 +61,10 @@ func Start(t testing.TB) *Site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Site{World: cloudsim.NewWorld(), Folder: "/" + Datacenter + "/vm/" + name, center: c, folder: folder}
+	s := &Site{
+		World: cloudsim.NewWorld(), Folder: "/" + Datacenter + "/vm/" + name, center: c, folder: folder,
+		clones: map[string]types.ManagedObjectReference{}, contents: map[string][]byte{}, copies: map[string]map[int32][]byte{},
+	}
 	c.mu.Lock()
 	c.sites[folder.Reference()] = s
 	c.mu.Unlock()
@@ -114,43 +121,53 @@ func (s *Site) hasTools() bool {
 	return !s.toolless
 }
 
-// recordKey is the provider's entry in extraConfig.
-const recordKey = "outrigger.instance"
+// kinds are the provider's entries in extraConfig, and what they make of a VM.
+var kinds = map[string]string{"outrigger.instance": cloudsim.KindInstance, "outrigger.volume": cloudsim.KindDisk}
 
 // recordOf returns the provider's record, or nil.
-func recordOf(v *mo.VirtualMachine) map[string]string {
+func recordOf(v *mo.VirtualMachine) (kind string, tags map[string]string) {
 	for _, option := range v.Config.ExtraConfig {
 		value := option.GetOptionValue()
-		if value.Key != recordKey {
+		text, _ := value.Value.(string)
+		if kinds[value.Key] == "" || text == "" {
 			continue
 		}
 		var record struct{ Tags map[string]string }
-		text, _ := value.Value.(string)
 		if err := json.Unmarshal([]byte(text), &record); err != nil {
-			return map[string]string{}
+			record.Tags = map[string]string{}
 		}
-		return record.Tags
+		return kinds[value.Key], record.Tags
 	}
-	return nil
+	return "", nil
 }
 
 // add books a VM once it has a record.
 func (s *Site) add(v *mo.VirtualMachine) bool {
-	tags := recordOf(v)
-	if tags == nil {
+	kind, tags := recordOf(v)
+	if kind == "" {
 		return false
 	}
-	s.World.Add(cloudsim.KindInstance, v.Self.Value, tags)
+	s.World.Add(kind, v.Self.Value, tags)
 	return true
 }
 
 func (s *Site) remove(ref types.ManagedObjectReference) {
-	s.World.Remove(cloudsim.KindInstance, ref.Value)
+	for _, kind := range kinds {
+		s.World.Remove(kind, ref.Value)
+	}
 }
 
 // AddForeign makes somebody else's VM in the folder; extra is its extraConfig.
 func (s *Site) AddForeign(t testing.TB, name string, tags map[string]string, extra ...types.BaseOptionValue) {
 	t.Helper()
+	ref, err := s.addVM(name, extra)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.World.AddForeign(cloudsim.KindInstance, ref.Value, tags)
+}
+
+func (s *Site) addVM(name string, extra []types.BaseOptionValue) (ref types.ManagedObjectReference, err error) {
 	spec := types.VirtualMachineConfigSpec{
 		Name: name, GuestId: string(types.VirtualMachineGuestOsIdentifierOtherGuest), ExtraConfig: extra,
 		Files: &types.VirtualMachineFileInfo{VmPathName: "[" + Datastore + "]"},
@@ -158,17 +175,17 @@ func (s *Site) AddForeign(t testing.TB, name string, tags map[string]string, ext
 	ctx := context.Background()
 	pool, err := object.NewSearchIndex(s.center.client).FindByInventoryPath(ctx, "/"+Datacenter+"/host/"+Cluster+"/Resources")
 	if err != nil {
-		t.Fatal(err)
+		return ref, err
 	}
 	task, err := s.folder.CreateVM(ctx, spec, pool.(*object.ResourcePool), nil)
 	if err != nil {
-		t.Fatal(err)
+		return ref, err
 	}
 	info, err := task.WaitForResult(ctx)
 	if err != nil {
-		t.Fatal(err)
+		return ref, err
 	}
-	s.World.AddForeign(cloudsim.KindInstance, info.Result.(types.ManagedObjectReference).Value, tags)
+	return info.Result.(types.ManagedObjectReference), nil
 }
 
 // UserData returns what the guest of a VM reads.
