@@ -137,7 +137,7 @@ func (s *Site) eachDisk(do func(vm *simulator.VirtualMachine, disk *types.Virtua
 	}
 }
 
-// settleContents gives the disks of clones that have ended what is on them. The caller holds mu.
+// settleContents gives the disks of clones that have ended what is on them. The caller holds disks.
 func (s *Site) settleContents() {
 	s.eachDisk(func(vm *simulator.VirtualMachine, disk *types.VirtualDisk, file string) {
 		if data, ok := s.copies[vm.Name][disk.Key]; ok {
@@ -156,8 +156,8 @@ func (s *Site) copyContents(r *http.Request) {
 	if found == nil || s.vm(string(found[2])) != nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.disks.Lock()
+	defer s.disks.Unlock()
 	s.settleContents()
 	copied := map[int32][]byte{}
 	s.eachDisk(func(vm *simulator.VirtualMachine, disk *types.VirtualDisk, file string) {
@@ -179,8 +179,8 @@ func (s *Site) ReadDisk(name string, bytes int) (data []byte, err error) {
 }
 
 func (s *Site) withContent(name string, do func(file string)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.disks.Lock()
+	defer s.disks.Unlock()
 	s.settleContents()
 	var files []string
 	s.eachDisk(func(vm *simulator.VirtualMachine, _ *types.VirtualDisk, file string) {

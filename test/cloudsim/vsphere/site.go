@@ -42,6 +42,8 @@ type Site struct {
 	toolless bool
 	denied   []string
 	clones   map[string]types.ManagedObjectReference // tasks, by the name of the clone
+	// disks is of the next two, and is held while VMs are locked: mu must not be, since who has locked a VM takes it.
+	disks sync.Mutex
 	// contents are those of disks, by file; copies those that clones begin with, by VM and the disk's key.
 	contents map[string][]byte
 	copies   map[string]map[int32][]byte
