@@ -378,6 +378,10 @@ func TestWrappedNode(t *testing.T) {
 		_, err = w.node.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: "vol-1", TargetPath: target})
 		return append(errs, err)
 	}
+	for _, publishContext := range []map[string]string{inVM, nil} { // asked for, and not ignored for ordinary pods either
+		_, err := w.node.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "vol-1", StagingTargetPath: staging, VolumeCapability: mountCapability(""), PublishContext: publishContext, VolumeContext: map[string]string{attributeEncrypted: "true"}})
+		wantCode(t, err, codes.InvalidArgument, "encrypted by their own parameters")
+	}
 	wantCode(t, stage(inVM, map[string]string{"passphrase": "s"}), codes.InvalidArgument, "a VM gets none")
 	wantCode(t, stage(inVM, nil), codes.OK, "")
 	wantCode(t, publish(inVM, ofPod), codes.OK, "")

@@ -162,6 +162,8 @@ func ofVM(publishContext map[string]string) bool { return publishContext[keyPlac
 
 func (w *wrapping) stage(ctx context.Context, r *csi.NodeStageVolumeRequest) (any, error) {
 	switch {
+	case r.GetVolumeContext()[attributeEncrypted] != "": // the driver would not know it
+		return nil, invalid("volume %s has the attribute %s: volumes of other drivers are encrypted by their own parameters", r.GetVolumeId(), attributeEncrypted)
 	case !ofVM(r.GetPublishContext()):
 		return nil, nil
 	case len(r.GetSecrets()) > 0:

@@ -158,7 +158,7 @@ func encryptionOf(st *agent.Storage) (*blockdevice.Encryption, error) {
 			return blockdevice.NewEncryption(st.Source, key), nil
 		}
 	}
-	return nil, fmt.Errorf("disk %.100q is to be encrypted, and there is no key", st.Source)
+	return nil, fmt.Errorf("disk %.100q has to be encrypted, and the request has no key", st.Source)
 }
 
 // mount brings the disk to its mount point when it is ready: a forwarder that is started again
