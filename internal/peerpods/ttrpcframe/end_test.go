@@ -108,6 +108,42 @@ func TestAnswersStillComeAfterTheClientsEnd(t *testing.T) {
 	}
 }
 
+// TestRepliesGoOn while the server reads no requests.
+func TestRepliesGoOn(t *testing.T) {
+	client, clientFar := pair(t)
+	server, agent := pair(t)
+	go new(Proxy).Run(context.Background(), clientFar, server)
+	frame := func(stream uint32, kind Type, size int) Frame {
+		f, err := NewFrame(stream, kind, 0, make([]byte, size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	if _, err := client.Write(frame(1, TypeRequest, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewReader(agent).Next(); err != nil {
+		t.Fatal(err)
+	}
+	// What fits into no buffer: the deadline is when it is stuck.
+	if err := client.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for stream, err := uint32(3), error(nil); err == nil; stream += 2 {
+		_, err = client.Write(frame(stream, TypeRequest, 1<<20))
+	}
+	if _, err := agent.Write(frame(1, TypeResponse, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewReader(client).Next(); err != nil {
+		t.Errorf("the reply: %v", err)
+	}
+}
+
 func TestRefuseTellsWhy(t *testing.T) {
 	near, far := pair(t)
 	done := make(chan struct{})

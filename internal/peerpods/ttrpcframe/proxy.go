@@ -169,14 +169,27 @@ func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
 // streams gives requests ids of streams on the server's connection, in the order in which they are sent there: a server takes
 // only ids that grow, and odd ones (ttrpc PROTOCOL.md).
 type streams struct {
-	mu   sync.Mutex
-	w    io.Writer
-	next uint32
+	order sync.Mutex // held while one frame is written
+	w     io.Writer
+	next  uint32
+
+	mu sync.Mutex // never held while something is written: replies go on when the server does not read
 	// opened are the client's ids by the server's, and ids the server's by the client's.
 	opened, ids map[uint32]uint32
 }
 
 func (s *streams) write(frame Frame) error {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if !s.there(frame) {
+		return nil // of a stream that has ended: a client may not know that yet
+	}
+	_, err := s.w.Write(frame)
+	return err
+}
+
+// there gives a frame the server's id, and reports whether it has a stream.
+func (s *streams) there(frame Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	client := frame.Stream()
@@ -188,10 +201,9 @@ func (s *streams) write(frame Frame) error {
 	case known:
 		frame.setStream(id)
 	default:
-		return nil // of a stream that has ended: a client may not know that yet
+		return false
 	}
-	_, err := s.w.Write(frame)
-	return err
+	return true
 }
 
 // replies forwards what the server sends, until it ends.
