@@ -8,10 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/stand"
 )
 
@@ -46,6 +50,12 @@ func (s *suite) needPolicies(t *testing.T) {
 // governed is a pod with the policy that the command line writes for it.
 func (s *suite) governed(t *testing.T, p *pod, flags ...string) object {
 	t.Helper()
+	// An image that no other case pulls by a tag: containerd would name that to the guest, see docs/policy.md.
+	image, err := mutate.Config(cluster.Busybox(t), v1.Config{Env: []string{"PATH=/bin", "OF=policies"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.image(push(t, s.images.busybox[:strings.LastIndex(s.images.busybox, "/")]+"/governed:1", image))
 	text, err := json.Marshal(p.manifest())
 	if err != nil {
 		t.Fatal(err)
