@@ -5,9 +5,7 @@
 package swtpm
 
 import (
-	"bytes"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,9 +13,10 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-tpm/tpm2/transport"
+
+	"github.com/outrigger/outrigger/test/stand"
 )
 
 // TPM is a TPM 2.0 that runs until the test ends.
@@ -26,23 +25,42 @@ type TPM struct {
 	Roots *x509.CertPool
 
 	folder string
-	swtpm  *exec.Cmd
+	swtpm  *stand.Process
 }
 
-// Start makes a TPM and starts it.
+// Start starts a TPM as its maker delivers it, with an endorsement certificate.
 func Start(t testing.TB) *TPM {
 	t.Helper()
-	// A socket's path has 107 bytes at most, which folders of tests exceed.
-	folder, err := os.MkdirTemp("", "swtpm-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
-	s := &TPM{folder: folder}
+	s := newTPM(t)
 	s.manufacture(t)
 	s.start(t)
-	t.Cleanup(func() { s.stop(t) })
 	return s
+}
+
+// StartBlank starts a TPM without keys and certificate, which takes a second less.
+func StartBlank(t testing.TB) *TPM {
+	t.Helper()
+	s := newTPM(t)
+	s.start(t)
+	return s
+}
+
+func newTPM(t testing.TB) *TPM {
+	t.Helper()
+	s := &TPM{folder: stand.Dir(t)}
+	if err := os.Mkdir(s.path("state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *TPM) start(t testing.TB) {
+	t.Helper()
+	s.swtpm = stand.Start(t, stand.Daemon{
+		Path: "/usr/bin/swtpm", Log: s.path("log"), Socket: s.path("socket"),
+		Args: []string{"socket", "--tpm2", "--tpmstate", "dir=" + s.path("state"),
+			"--server", "type=unixio,path=" + s.path("socket"), "--flags", "startup-clear,not-need-init"},
+	})
 }
 
 // Open returns a connection to it, which the test closes at its end.
@@ -59,8 +77,8 @@ func (s *TPM) Open(t testing.TB) transport.TPMCloser {
 // Reboot resets it, as power off and on does.
 func (s *TPM) Reboot(t testing.TB) {
 	t.Helper()
-	s.stop(t)
-	s.start(t)
+	s.swtpm.Stop(syscall.SIGTERM)
+	s.swtpm.Again(t)
 }
 
 func (s *TPM) path(name string) string { return filepath.Join(s.folder, name) }
@@ -71,10 +89,8 @@ func (s *TPM) manufacture(t testing.TB) {
 	write(t, s.path("setup.conf"), fmt.Sprintf("create_certs_tool = swtpm_localca\ncreate_certs_tool_config = %s\ncreate_certs_tool_options = %s\nactive_pcr_banks = sha256,sha1\n", s.path("ca.conf"), s.path("ca.options")))
 	write(t, s.path("ca.conf"), fmt.Sprintf("statedir = %s\nsigningkey = %[1]s/key.pem\nissuercert = %[1]s/issuer.pem\ncertserial = %[1]s/serial\n", s.path("ca")))
 	write(t, s.path("ca.options"), "--platform-manufacturer Outrigger\n--platform-version 1\n--platform-model test\n")
-	for _, dir := range []string{"ca", "state"} {
-		if err := os.Mkdir(s.path(dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Mkdir(s.path("ca"), 0o700); err != nil {
+		t.Fatal(err)
 	}
 	args := []string{"--tpm2", "--config", s.path("setup.conf"), "--tpmstate", s.path("state"), "--create-ek-cert", "--lock-nvram"}
 	if os.Geteuid() == 0 {
@@ -92,40 +108,6 @@ func (s *TPM) manufacture(t testing.TB) {
 func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (s *TPM) start(t testing.TB) {
-	t.Helper()
-	var log bytes.Buffer
-	s.swtpm = exec.Command("swtpm", "socket", "--tpm2", "--tpmstate", "dir="+s.path("state"),
-		"--server", "type=unixio,path="+s.path("socket"), "--flags", "startup-clear,not-need-init")
-	s.swtpm.Stdout, s.swtpm.Stderr = &log, &log
-	s.swtpm.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.swtpm.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		conn, err := net.Dial("unix", s.path("socket"))
-		if err == nil {
-			conn.Close()
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("swtpm does not listen: %v\n%s", err, log.String())
-		}
-	}
-}
-
-func (s *TPM) stop(t testing.TB) {
-	t.Helper()
-	err := s.swtpm.Process.Signal(syscall.SIGTERM)
-	if errors.Is(err, os.ErrProcessDone) {
-		return
-	}
-	_ = s.swtpm.Wait()
-	if err := os.Remove(s.path("socket")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 }
