@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/go-eventlog/register"
 	"github.com/google/go-eventlog/tcg"
@@ -35,16 +36,21 @@ func replayBootLog(log []byte, values *pcrs) ([]BootEvent, error) {
 
 // replay returns the events of a log, if they lead to the values of registers.
 func replay(log []byte, registers []register.MR) ([]BootEvent, error) {
-	parsed, err := tcg.ParseAndReplay(log, registers, tcg.ParseOpts{AllowPadding: true})
+	parsed, err := tcg.ParseEventLog(log, tcg.ParseOpts{AllowPadding: true})
+	if err != nil {
+		return nil, fmt.Errorf("the boot log is not a TCG event log: %w", err)
+	}
+	verified, err := parsed.Verify(registers)
 	if replayed := (tcg.ReplayError{}); errors.As(err, &replayed) {
+		slices.Sort(replayed.InvalidMRs)
 		return nil, fmt.Errorf("the boot log does not lead to the values of registers %v: it was changed, or something else extended them", replayed.InvalidMRs)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the boot log is not a TCG event log that leads to the registers: %w", err)
+		return nil, fmt.Errorf("the boot log: %w", err)
 	}
 	logged := map[int]bool{}
-	events := make([]BootEvent, 0, len(parsed))
-	for _, e := range parsed {
+	events := make([]BootEvent, 0, len(verified))
+	for _, e := range verified {
 		logged[e.Index] = true
 		events = append(events, BootEvent{e.Index, e.Type.String(), hex.EncodeToString(e.Digest)})
 	}
