@@ -24,20 +24,28 @@ func (v *Verifier) snp(ctx context.Context, evidence []byte, want attest.Expecte
 	if err := decode(evidence, &e); err != nil {
 		return nil, err
 	}
+	if err := v.verifySNP(ctx, &e); err != nil {
+		return nil, err
+	}
+	return snpClaims(&e.Report, want, v.Fetch != nil)
+}
+
+// verifySNP verifies that AMD vouches for who signed the report.
+func (v *Verifier) verifySNP(ctx context.Context, e *attest.SNPEvidence) error {
 	if e.Report.SigAlgo != 1 {
-		return nil, errors.New("its signature is not ECDSA P-384 with SHA-384")
+		return errors.New("its signature is not ECDSA P-384 with SHA-384")
 	}
 	raw, err := e.Report.Bytes()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	report, err := abi.ReportToProto(raw)
 	if err != nil {
-		return nil, fmt.Errorf("its report: %w", err)
+		return fmt.Errorf("its report: %w", err)
 	}
 	chain, err := snpCertificates(e.Certificates)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	options := &snpverify.Options{DisableCertFetching: true, Now: v.now()}
 	if v.Fetch != nil {
@@ -45,9 +53,9 @@ func (v *Verifier) snp(ctx context.Context, evidence []byte, want attest.Expecte
 		options.Getter = snpGetter{ctx, v}
 	}
 	if err := snpverify.SnpAttestationContext(ctx, &sevsnp.Attestation{Report: report, CertificateChain: chain}, options); err != nil {
-		return nil, fmt.Errorf("its signature or certificates: %w", err)
+		return fmt.Errorf("its signature or certificates: %w", err)
 	}
-	return snpClaims(&e.Report, want, v.Fetch != nil)
+	return nil
 }
 
 // snpCertificates returns what of the host's table is needed. Roots are the library's.

@@ -17,6 +17,7 @@ import (
 	tdxtest "github.com/google/go-tdx-guest/testing/testdata"
 
 	"github.com/outrigger/outrigger/internal/attest"
+	"github.com/outrigger/outrigger/test/swtpm"
 )
 
 // at returns a verifier at a time when the certificates of the libraries' quotes were valid.
@@ -45,16 +46,16 @@ func snpEvidence(t testing.TB, raw []byte) attest.SNPEvidence {
 
 var snpWant = attest.Expected{ReportData: []byte{1, 2, 3, 4, 5}}
 
+// Its signature is AMD's, and its VM could be debugged.
 func TestRealReportOfSNP(t *testing.T) {
 	ctx, v := context.Background(), at(2022, time.October)
 	raw := snptest.AttestationBytes[:attest.SNPReportSize]
-	claims, err := v.Verify(ctx, attest.SNP, marshal(t, snpEvidence(t, raw)), snpWant)
-	if err != nil {
+	real := snpEvidence(t, raw)
+	if err := v.verifySNP(ctx, &real); err != nil {
 		t.Fatal(err)
 	}
-	if m, _ := claims["measurement"].(string); len(m) != 96 || claims["policy_debug_allowed"] != false || claims["reported_tcb_microcode"] != uint8(68) {
-		t.Errorf("claims are %v", claims)
-	}
+	_, err := v.Verify(ctx, attest.SNP, marshal(t, real), snpWant)
+	wantError(t, "debug", err, "debug is allowed")
 	// Whatever is signed (bytes 0 to 29Fh) or signs (to 32Fh) and is changed, is noticed.
 	for i := 0; i < 0x330; i += 7 {
 		changed := flipped(raw, i)
@@ -67,7 +68,7 @@ func TestRealReportOfSNP(t *testing.T) {
 		}
 		e := snpEvidence(t, raw)
 		e.Report = *report
-		if claims, err := v.Verify(ctx, attest.SNP, marshal(t, e), snpWant); err == nil || claims != nil {
+		if err := v.verifySNP(ctx, &e); err == nil {
 			t.Errorf("a report with another byte %#x was accepted", i)
 		}
 	}
@@ -82,8 +83,6 @@ func TestReportOfSNPIsRefused(t *testing.T) {
 		change func(e *attest.SNPEvidence, want *attest.Expected)
 		err    string
 	}{
-		{"replayed", nil, func(_ *attest.SNPEvidence, w *attest.Expected) { w.ReportData = []byte("fresh") }, "it is old"},
-		{"another initdata", nil, func(_ *attest.SNPEvidence, w *attest.Expected) { w.InitData = []byte("another") }, "HOSTDATA"},
 		{"a credential", nil, func(_ *attest.SNPEvidence, w *attest.Expected) { w.Credential = []byte("x") }, "no endorsement key"},
 		{"no certificate", nil, func(e *attest.SNPEvidence, _ *attest.Expected) { e.Certificates = nil }, "certificate"},
 		{"a certificate of nothing", nil, func(e *attest.SNPEvidence, _ *attest.Expected) { e.Certificates[0].Data = []byte("x") }, "certificate"},
@@ -104,11 +103,31 @@ func TestReportOfSNPIsRefused(t *testing.T) {
 		_, err := v.Verify(ctx, attest.SNP, marshal(t, e), want)
 		wantError(t, c.name, err, c.err)
 	}
-	// A report cannot be signed here: the check alone.
-	report := snpEvidence(t, raw).Report
-	report.Policy |= 1 << 19
-	_, err := snpClaims(&report, snpWant, false)
-	wantError(t, "debug", err, "debug")
+}
+
+// A report cannot be signed here: what is checked after the signature.
+func TestClaimsOfSNP(t *testing.T) {
+	report := snpEvidence(t, snptest.AttestationBytes[:attest.SNPReportSize]).Report
+	report.Policy &^= policyDebug
+	copy(report.HostData[:], "digest of initdata")
+	for _, c := range []struct {
+		name string
+		want attest.Expected
+		err  string
+	}{
+		{"good", attest.Expected{ReportData: snpWant.ReportData, InitData: append([]byte("digest of initdata"), make([]byte, 40)...)}, ""},
+		{"replayed", attest.Expected{ReportData: []byte("fresh")}, "it is old"},
+		{"another initdata", attest.Expected{ReportData: snpWant.ReportData, InitData: []byte("another")}, "HOSTDATA"},
+	} {
+		claims, err := snpClaims(&report, c.want, false)
+		if c.err != "" {
+			wantError(t, c.name, err, c.err)
+			continue
+		}
+		if m, _ := claims["measurement"].(string); err != nil || len(m) != 96 || claims["policy_debug_allowed"] != false || claims["reported_tcb_microcode"] != uint8(68) {
+			t.Errorf("%s: %v, %v", c.name, claims, err)
+		}
+	}
 }
 
 // Fetching is of what is missing, and by the verifier's function alone.
@@ -207,14 +226,11 @@ func TestRealQuoteOfTDX(t *testing.T) {
 			t.Errorf("claim %s is %v", name, body[name])
 		}
 	}
-	if flags := claims["td_attributes"].(attest.Claims); flags["debug"] != false || flags["septve_disable"] != true {
+	if flags := claims["td_attributes"].(attest.Claims); flags["debug"] != false || flags["protection_keys"] != true {
 		t.Errorf("attributes are %v", flags)
 	}
 	// Header, TD and signature: 48 + 584 + 4 + 64 bytes.
 	for i := 0; i < 700; i += 7 {
-		if i >= 20 && i < 48 || i >= 8 && i < 12 {
-			continue // user data of the header and the versions of the quoting enclave, see below
-		}
 		e := attest.TDXEvidence{Quote: flipped(tdxtest.RawQuote, i)}
 		if _, err := v.Verify(ctx, attest.TDX, marshal(t, e), want); err == nil {
 			t.Errorf("a quote with another byte %d was accepted", i)
@@ -278,7 +294,7 @@ func FuzzEvidence(f *testing.F) {
 	f.Add("sample", marshal(f, attest.SampleEvidence{SVN: "1", ReportData: []byte("nonce")}))
 	f.Add("snp", marshal(f, snpEvidence(f, snptest.AttestationBytes[:attest.SNPReportSize])))
 	f.Add("tdx", marshal(f, attest.TDXEvidence{Quote: tdxtest.RawQuote, EventLog: testdata.Ubuntu2404AmdSevSnpEventLog[:2000]}))
-	m := newMachine(f)
+	m := newMachine(f, swtpm.Start(f))
 	f.Add("tpm", marshal(f, m.boot(f)))
 	identity := marshal(f, m.identity(f))
 	f.Add("identity", identity)

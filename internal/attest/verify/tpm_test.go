@@ -37,9 +37,8 @@ type machine struct {
 	want     attest.Expected
 }
 
-func newMachine(t testing.TB) *machine {
+func newMachine(t testing.TB, s *swtpm.TPM) *machine {
 	t.Helper()
-	s := swtpm.Start(t)
 	tpm := s.Open(t)
 	folder := t.TempDir()
 	a, err := attester.NewTPM(tpm, attester.Options{Folder: folder, BootLog: filepath.Join(folder, "none")})
@@ -119,7 +118,7 @@ func wantError(t testing.TB, name string, err error, want string) {
 }
 
 func TestEvidenceOfATPM(t *testing.T) {
-	m := newMachine(t)
+	m := newMachine(t, swtpm.Start(t))
 	e := m.boot(t)
 	claims, err := m.verify(t, e)
 	if err != nil {
@@ -149,7 +148,7 @@ func TestEvidenceOfATPM(t *testing.T) {
 }
 
 func TestEvidenceOfATPMIsRefused(t *testing.T) {
-	m, other := newMachine(t), newMachine(t)
+	m, other := newMachine(t, swtpm.Start(t)), newMachine(t, swtpm.Start(t))
 	good, others := m.boot(t), other.boot(t)
 	for _, c := range []struct {
 		name   string
@@ -235,7 +234,7 @@ func sign(t *testing.T, e attest.TPMEvidence, message []byte, key *rsa.PrivateKe
 
 // Who has a TPM and activated a credential for its key cannot use that for a key outside of it.
 func TestCredentialIsOfOneKey(t *testing.T) {
-	m := newMachine(t)
+	m := newMachine(t, swtpm.Start(t))
 	e := m.boot(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -279,7 +278,7 @@ func template(restricted bool) tpm2.TPMTPublic {
 
 // A TPM signs quotes of less, with keys that sign other things too, and attests to other things than registers.
 func TestQuotesOfOtherKinds(t *testing.T) {
-	m := newMachine(t)
+	m := newMachine(t, swtpm.StartBlank(t))
 	for _, c := range []struct {
 		name       string
 		restricted bool
@@ -343,7 +342,7 @@ func TestQuotesOfOtherKinds(t *testing.T) {
 
 // The log of a real machine's firmware is replayed in the registers of a TPM.
 func TestBootLog(t *testing.T) {
-	m := newMachine(t)
+	m := newMachine(t, swtpm.StartBlank(t))
 	m.want.Credential, m.want.InitData = nil, nil
 	log := logs.Ubuntu2404AmdSevSnpEventLog
 	parsed, err := tcg.ParseEventLog(log, tcg.ParseOpts{})
@@ -382,7 +381,7 @@ func TestBootLog(t *testing.T) {
 }
 
 func TestNewCredentialRefuses(t *testing.T) {
-	m, other := newMachine(t), newMachine(t)
+	m, other := newMachine(t, swtpm.Start(t)), newMachine(t, swtpm.Start(t))
 	good, others := m.identity(t), other.identity(t)
 	secret := m.want.Credential
 	unrestricted := tpm2.Marshal(tpm2.New2B(func() tpm2.TPMTPublic {
