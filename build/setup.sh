@@ -60,6 +60,8 @@ git which files are ours
 curl asks the database of vulnerabilities
 jq reads JSON in guides
 cryptsetup-bin opens the disks that we encrypt
+swtpm the TPM that proves what a VM runs
+swtpm-tools its certificate
 nfs-ganesha-vfs the server of network file systems
 dbus-daemon the bus by which a service of systemd is restarted
 systemd the first process of machines from images of the shape of kind's

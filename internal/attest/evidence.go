@@ -5,6 +5,7 @@ package attest
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 )
@@ -123,4 +124,34 @@ func (b *byteArray) UnmarshalJSON(data []byte) error {
 		(*b)[i] = byte(v)
 	}
 	return nil
+}
+
+// digestSizes are those of the algorithms that event logs have (TCG Algorithm Registry, table 3): SHA-1, SHA-256,
+// SHA-384, SHA-512 and SM3.
+var digestSizes = map[uint16]int{0x4: 20, 0xb: 32, 0xc: 48, 0xd: 64, 0x12: 32}
+
+// TrimBootLog returns a TCG event log without what follows its last event: Linux shows all of the memory that firmware
+// reserved. A log that is not of whole events is returned as it is.
+func TrimBootLog(log []byte) []byte {
+	const first = 8 + 20 // the first event has the form of TPM 1.2: register, type, SHA-1
+	at := first
+	for at+4 <= len(log) {
+		at += 4 + int(binary.LittleEndian.Uint32(log[at:])) // the event's data
+		if at+12 > len(log) || binary.LittleEndian.Uint64(log[at:]) == 0 || binary.LittleEndian.Uint64(log[at:]) == 1<<64-1 {
+			return log[:min(at, len(log))]
+		}
+		count := binary.LittleEndian.Uint32(log[at+8:])
+		at += 12
+		for range count {
+			size := 0
+			if at+2 <= len(log) {
+				size = digestSizes[binary.LittleEndian.Uint16(log[at:])]
+			}
+			if size == 0 {
+				return log
+			}
+			at += 2 + size
+		}
+	}
+	return log
 }

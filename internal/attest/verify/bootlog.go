@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-eventlog/register"
 	"github.com/google/go-eventlog/tcg"
+
+	"github.com/outrigger/outrigger/internal/attest"
 )
 
 // bootPCRs are the registers that firmware, boot loader and a UKI's stub extend, and nothing after (UAPI group, Linux
@@ -36,7 +38,7 @@ func replayBootLog(log []byte, values *pcrs) ([]BootEvent, error) {
 
 // replay returns the events of a log, if they lead to the values of registers.
 func replay(log []byte, registers []register.MR) ([]BootEvent, error) {
-	parsed, err := tcg.ParseEventLog(log, tcg.ParseOpts{AllowPadding: true})
+	parsed, err := tcg.ParseEventLog(attest.TrimBootLog(log), tcg.ParseOpts{})
 	if err != nil {
 		return nil, fmt.Errorf("the boot log is not a TCG event log: %w", err)
 	}

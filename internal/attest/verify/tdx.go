@@ -6,8 +6,11 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/sha256"
+	"crypto/x509"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 
@@ -38,7 +41,11 @@ func (v *Verifier) tdx(ctx context.Context, evidence []byte, want attest.Expecte
 	if !is {
 		return nil, errors.New("its quote is not of version 4")
 	}
-	options := &tdxverify.Options{Now: v.now()}
+	root, err := intelRoot(quote)
+	if err != nil {
+		return nil, err
+	}
+	options := &tdxverify.Options{Now: v.now(), TrustedRoots: root}
 	if v.Fetch != nil {
 		options.GetCollateral, options.CheckRevocations = true, true
 		options.Getter = tdxGetter{ctx, v}
@@ -55,6 +62,28 @@ func (v *Verifier) tdx(ctx context.Context, evidence []byte, want attest.Expecte
 		return nil, err
 	}
 	return claims, nil
+}
+
+// intelRootDigest is the SHA-256 of the Intel SGX Root CA, in DER (https://certificates.trustedservices.intel.com/IntelSGXRootCA.der).
+const intelRootDigest = "44a0196b2b99f889b8e149e95b807a350e7424964399e885a7cbb8ccfab674d3"
+
+// intelRoot returns Intel's root certificate, which the quote has. The library has it too, but writes a warning to
+// standard output, where our callers' results are, when it is not given.
+func intelRoot(quote *tdx.QuoteV4) (*x509.CertPool, error) {
+	chain := quote.GetSignedData().GetCertificationData().GetQeReportCertificationData().GetPckCertificateChainData().GetPckCertChain()
+	for block, rest := pem.Decode(chain); block != nil; block, rest = pem.Decode(rest) {
+		if digest := sha256.Sum256(block.Bytes); hex.EncodeToString(digest[:]) != intelRootDigest {
+			continue
+		}
+		root, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		pool := x509.NewCertPool()
+		pool.AddCert(root)
+		return pool, nil
+	}
+	return nil, errors.New("its certificates do not lead to Intel's root")
 }
 
 func replayCCEL(log []byte, rtmrs [][]byte) ([]BootEvent, error) {

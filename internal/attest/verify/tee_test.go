@@ -87,9 +87,6 @@ func TestReportOfSNPIsRefused(t *testing.T) {
 		{"no certificate", nil, func(e *attest.SNPEvidence, _ *attest.Expected) { e.Certificates = nil }, "certificate"},
 		{"a certificate of nothing", nil, func(e *attest.SNPEvidence, _ *attest.Expected) { e.Certificates[0].Data = []byte("x") }, "certificate"},
 		{"a huge certificate", nil, func(e *attest.SNPEvidence, _ *attest.Expected) { e.Certificates[0].Data = make([]byte, 1<<16) }, "bound"},
-		{"another root", nil, func(e *attest.SNPEvidence, _ *attest.Expected) {
-			e.Certificates = append(e.Certificates, attest.SNPCertificate{Type: "ARK", Data: snptest.VcekBytes}, attest.SNPCertificate{Type: "ASK", Data: snptest.VcekBytes})
-		}, "certificates"},
 		{"expired", at(2090, time.January), func(*attest.SNPEvidence, *attest.Expected) {}, "expired"},
 		{"other algorithm", nil, func(e *attest.SNPEvidence, _ *attest.Expected) { e.Report.SigAlgo = 2 }, "not ECDSA"},
 		{"other version", nil, func(e *attest.SNPEvidence, _ *attest.Expected) { e.Report.Version = 99 }, "version"},
@@ -252,6 +249,9 @@ func TestQuoteOfTDXIsRefused(t *testing.T) {
 		{"truncated", nil, func(e *attest.TDXEvidence, _ *attest.Expected) { e.Quote = e.Quote[:1000] }, "its quote"},
 		{"none", nil, func(e *attest.TDXEvidence, _ *attest.Expected) { e.Quote = nil }, "its quote"},
 		{"huge", nil, func(e *attest.TDXEvidence, _ *attest.Expected) { e.Quote = make([]byte, 1<<20) }, "bound"},
+		{"another root", nil, func(e *attest.TDXEvidence, _ *attest.Expected) {
+			e.Quote = bytes.ReplaceAll(e.Quote, []byte("-----BEGIN"), []byte("-----Begin"))
+		}, "Intel's root"},
 		{"a log of another machine", nil, func(e *attest.TDXEvidence, _ *attest.Expected) { e.EventLog = testdata.Ubuntu2404AmdSevSnpEventLog }, "boot log"},
 	} {
 		e, want, v := attest.TDXEvidence{Quote: tdxtest.RawQuote}, tdxWant(t), c.now

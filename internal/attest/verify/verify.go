@@ -11,16 +11,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"time"
-
-	"github.com/google/logger"
 
 	"github.com/outrigger/outrigger/internal/attest"
 )
-
-// What the libraries for SNP and TDX log goes to standard output, which is that of our callers' results.
-func init() { logger.Init("", false, false, io.Discard) }
 
 // Verifier verifies evidence. Its zero value trusts AMD, Intel, and no TPM's maker, and fetches nothing.
 type Verifier struct {

@@ -77,7 +77,7 @@ func (t *tsm) Evidence(_ context.Context, reportData []byte) (json.RawMessage, e
 		if err != nil {
 			return nil, fmt.Errorf("the firmware's event log: %w", err)
 		}
-		return json.Marshal(attest.TDXEvidence{Quote: r.OutBlob, EventLog: log})
+		return json.Marshal(attest.TDXEvidence{Quote: r.OutBlob, EventLog: attest.TrimBootLog(log)})
 	}
 	fields, err := attest.ParseSNPReport(r.OutBlob)
 	if err != nil {
