@@ -23,17 +23,30 @@ import (
 	"github.com/outrigger/outrigger/internal/attest/eventlog"
 )
 
+// named is a fake whose provider can be read before a report is asked for, as Linux's.
+type named struct {
+	configfsi.Client
+	provider string
+}
+
+func (n named) ReadFile(path string) ([]byte, error) {
+	if filepath.Base(path) == "provider" {
+		return []byte(n.provider + "\n"), nil
+	}
+	return n.Client.ReadFile(path)
+}
+
 // kernel is configfs-tsm with reports of a provider.
 func kernel(provider string, out, aux []byte) configfsi.Client {
 	reports := faketsm.Report611(0)
 	reports.ReadAttr = func(_ *faketsm.ReportEntry, attr string) ([]byte, error) {
-		value, has := map[string][]byte{"provider": []byte(provider + "\n"), "outblob": out, "auxblob": aux}[attr]
+		value, has := map[string][]byte{"outblob": out, "auxblob": aux}[attr]
 		if !has || value == nil {
 			return nil, os.ErrNotExist
 		}
 		return value, nil
 	}
-	return &faketsm.Client{Subsystems: map[string]configfsi.Client{"report": reports}}
+	return named{&faketsm.Client{Subsystems: map[string]configfsi.Client{"report": reports}}, provider}
 }
 
 // table is the host's, with a VCEK at an offset.
