@@ -66,8 +66,8 @@ type Expected struct {
 	ReportData []byte
 	// InitData is the digest of the VM's initdata; nil means that it is not checked.
 	InitData []byte
-	// Credential is what [Identity.Activate] must have decrypted; nil means that the device is not known
-	// by its endorsement key.
+	// Credential is the secret of the credential that [Identity.Activate] must have decrypted; nil means
+	// that the device is not known by its endorsement key.
 	Credential []byte
 }
 
