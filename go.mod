@@ -259,12 +259,10 @@ require (
 require (
 	github.com/agnivade/levenshtein v1.2.1 // indirect
 	github.com/decred/dcrd/dcrec/secp256k1/v4 v4.4.1 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.9
 	github.com/gobwas/glob v0.2.3 // indirect
 	github.com/goccy/go-json v0.10.6 // indirect
 	github.com/google/go-configfs-tsm v0.3.3
-	github.com/google/go-eventlog v0.0.2
-	github.com/google/go-sev-guest v0.15.0
-	github.com/google/go-tdx-guest v0.3.1
 	github.com/google/go-tpm v0.9.8
 	github.com/lestrrat-go/blackmagic v1.0.4 // indirect
 	github.com/lestrrat-go/dsig v1.2.1 // indirect

@@ -133,7 +133,7 @@ func (a *Agent) unsealEnv(ctx context.Context, c *container, env []string) error
 				return fmt.Errorf("variable %s: %w", name, err)
 			}
 			if bytes.IndexByte(opened, 0) >= 0 {
-				return fmt.Errorf("variable %s: the sealed Secret is no text, which a variable has to be", name)
+				return fmt.Errorf("variable %s: the sealed Secret has a zero byte, which a variable cannot have", name)
 			}
 			plain = string(opened)
 			c.unsealed.Store(value, plain)

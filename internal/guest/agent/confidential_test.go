@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 )
 
-// opener opens sealed.TEXT as TEXT, but for sealed.refused, and counts.
+// opener opens sealed.TEXT as TEXT, except for sealed.refused, and counts.
 type opener struct {
 	Confidential
 	opened int
@@ -134,7 +134,9 @@ func TestAttestation(t *testing.T) {
 
 // TestSandboxNeedsWhatIsMeasured: a pod whose initdata this VM cannot serve does not start.
 func TestSandboxNeedsWhatIsMeasured(t *testing.T) {
-	NewConfidential = func(c ConfidentialConfig) (Confidential, error) { return nil, errors.New("the initdata is not what was measured") }
+	NewConfidential = func(c ConfidentialConfig) (Confidential, error) {
+		return nil, errors.New("the initdata is not what was measured")
+	}
 	t.Cleanup(func() { NewConfidential = nil })
 	a, _ := specAgent(t)
 	a.cfg.Provisioned = t.TempDir()
