@@ -161,6 +161,9 @@ func (h *Hub) Resource(ctx context.Context, uri string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resource %.256q of the key broker: %w", uri, err)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.status.Accepted, h.status.Err = true, nil
 	return data, nil
 }
 

@@ -25,6 +25,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == netprobe.Argument {
 		return netprobe.Main(args[1:], stdout, stderr)
 	}
+	if len(args) > 0 && args[0] == AttestationArgument {
+		return printAttestation(context.Background(), args[1:], stdout, stderr)
+	}
 	// A terminal's interrupt is for the adaptor: this process goes on.
 	signal.Ignore(os.Interrupt, syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
