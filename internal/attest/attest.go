@@ -83,6 +83,19 @@ type Status struct {
 	Err      error
 }
 
+// Argument makes the relay's program print the Answer of a sandbox to a nonce, for who may run a command beside the relay.
+const Argument = "attestation"
+
+// Answer is what a VM answers to who verifies it.
+type Answer struct {
+	TEE      TEE             `json:"tee"`
+	Evidence json.RawMessage `json:"evidence"`
+	// Broker, Accepted and Error are those of [Status].
+	Broker   string `json:"broker,omitempty"`
+	Accepted bool   `json:"accepted,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
 // ForVerifier returns the report data of evidence for who verifies a pod, from a nonce of 16 to 64 bytes. It differs from all that a
 // key broker's client has evidence bound to: who may ask for evidence cannot use it as the pod's.
 func ForVerifier(nonce []byte) ([]byte, error) {

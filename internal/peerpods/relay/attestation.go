@@ -16,14 +16,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/internal/redact"
 )
-
-// AttestationArgument makes the relay's program ask for evidence, for who may run a command beside the relay:
-// `kubectl outrigger verify`.
-const AttestationArgument = "attestation"
 
 // attestationWait bounds the wait for a guest's evidence.
 const attestationWait = 30 * time.Second
@@ -52,22 +49,13 @@ func (s *Server) Attestation(ctx context.Context, request *pb.AttestationRequest
 	return resp, nil
 }
 
-// Attestation is what printAttestation prints, JSON.
-type Attestation struct {
-	TEE      string          `json:"tee"`
-	Evidence json.RawMessage `json:"evidence"`
-	Broker   string          `json:"broker,omitempty"`
-	Accepted bool            `json:"accepted,omitempty"`
-	Error    string          `json:"error,omitempty"`
-}
-
 // printAttestation prints the evidence of a sandbox, which is given with a nonce in hex, and returns the exit code.
 func printAttestation(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet(Program+" "+AttestationArgument, flag.ContinueOnError)
+	flags := flag.NewFlagSet(Program+" "+attest.Argument, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	socket := flags.String("socket", DefaultSocket, "control `socket` of the relay")
 	flags.Usage = func() {
-		fmt.Fprintf(stderr, "usage: %s %s [-socket SOCKET] SANDBOX NONCE-IN-HEX\nPrints the evidence of a sandbox's VM, as JSON.\n", Program, AttestationArgument)
+		fmt.Fprintf(stderr, "usage: %s %s [-socket SOCKET] SANDBOX NONCE-IN-HEX\nPrints the evidence of a sandbox's VM, as JSON.\n", Program, attest.Argument)
 	}
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -94,5 +82,5 @@ func askAttestation(ctx context.Context, socket, id string, nonce []byte, stdout
 	if err != nil {
 		return errors.New(status.Convert(err).Message())
 	}
-	return json.NewEncoder(stdout).Encode(Attestation{resp.GetTee(), resp.GetEvidence(), resp.GetBroker(), resp.GetAccepted(), resp.GetError()})
+	return json.NewEncoder(stdout).Encode(attest.Answer{TEE: attest.TEE(resp.GetTee()), Evidence: resp.GetEvidence(), Broker: resp.GetBroker(), Accepted: resp.GetAccepted(), Error: resp.GetError()})
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
 )
@@ -56,7 +57,7 @@ func TestAttestationArgument(t *testing.T) {
 		{[]string{"-socket", t.TempDir() + "/none", "id", "00"}, 1, "no such file"},
 	} {
 		var out, errs bytes.Buffer
-		if code := Main(append([]string{AttestationArgument}, c.args...), &out, &errs); code != c.code || !strings.Contains(errs.String(), c.want) {
+		if code := Main(append([]string{attest.Argument}, c.args...), &out, &errs); code != c.code || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("%q: %d, %s", c.args, code, &errs)
 		}
 	}
