@@ -7,7 +7,9 @@ package attest
 
 import (
 	"context"
+	"crypto/sha512"
 	"encoding/json"
+	"fmt"
 )
 
 // TEE names what vouches for a VM, as the key broker protocol does.
@@ -67,6 +69,41 @@ type Expected struct {
 	// Credential is the secret of the credential that [Identity.Activate] must have decrypted; nil means
 	// that the device is not known by its endorsement key.
 	Credential []byte
+}
+
+// Status is how far a pod's attestation is.
+type Status struct {
+	// TEE vouches for the VM.
+	TEE TEE
+	// Broker is the URL of the pod's key broker, "" without.
+	Broker string
+	// Accepted reports whether the broker has accepted the evidence; Err is why it has not. Both are unset
+	// until it has answered.
+	Accepted bool
+	Err      error
+}
+
+// Argument makes the relay's program print the Answer of a sandbox to a nonce, for who may run a command beside the relay.
+const Argument = "attestation"
+
+// Answer is what a VM answers to who verifies it.
+type Answer struct {
+	TEE      TEE             `json:"tee"`
+	Evidence json.RawMessage `json:"evidence"`
+	// Broker, Accepted and Error are those of [Status].
+	Broker   string `json:"broker,omitempty"`
+	Accepted bool   `json:"accepted,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// ForVerifier returns the report data of evidence for who verifies a pod, from a nonce of 16 to 64 bytes. It differs from all that a
+// key broker's client has evidence bound to: who may ask for evidence cannot use it as the pod's.
+func ForVerifier(nonce []byte) ([]byte, error) {
+	if len(nonce) < 16 || len(nonce) > 64 {
+		return nil, fmt.Errorf("a nonce of %d bytes: want 16 to 64", len(nonce))
+	}
+	sum := sha512.Sum512(append([]byte("outrigger verify\x00"), nonce...))
+	return sum[:], nil
 }
 
 // Claims are what evidence proves, by names of Trustee's: JSON values for policies.

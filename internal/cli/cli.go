@@ -128,7 +128,7 @@ the first pod and removes everything with the last.`,
 	root.AddCommand(a.playCommand(), a.startCommand(), a.restartCommand(), a.attachCommand(), a.stopCommand(), a.killCommand(), a.waitCommand(), a.inspectCommand(), a.topCommand(), a.portCommand(), a.cpCommand())
 	root.AddCommand(a.runCommand(), a.psCommand(), a.execCommand(), a.logsCommand(), a.consoleCommand(), a.statsCommand(),
 		a.timelineCommand(), a.rmCommand(), a.poolCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.imageCommand(), a.monitorCommand())
-	root.AddCommand(a.pullCommand(), a.imagesCommand(), a.rmiCommand(), a.configCommand(), a.policyCommand())
+	root.AddCommand(a.pullCommand(), a.imagesCommand(), a.rmiCommand(), a.configCommand(), a.policyCommand(), a.verifyCommand())
 	return root
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	guestpb "github.com/outrigger/outrigger/internal/protocol/guest"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
@@ -89,6 +90,8 @@ type Relay struct {
 	Idle func(id string) time.Time
 	// TimelineOf, when set, is called by Timeline.
 	TimelineOf func(id string) *timelinepb.Timeline
+	// AttestationOf, when set, is called by Attestation.
+	AttestationOf func(id string) *guestpb.AttestationResponse
 }
 
 // Serve records the request and makes the socket.
@@ -157,6 +160,14 @@ func (r *Relay) Timeline(_ context.Context, id string) (*timelinepb.Timeline, er
 		return nil, status.Error(codes.Unimplemented, "no such method")
 	}
 	return r.TimelineOf(id), nil
+}
+
+// Attestation returns what AttestationOf says; without it the VM does not attest.
+func (r *Relay) Attestation(_ context.Context, id string) (*guestpb.AttestationResponse, error) {
+	if r.AttestationOf == nil {
+		return nil, status.Error(codes.Unimplemented, "no such method")
+	}
+	return r.AttestationOf(id), nil
 }
 
 // Served returns how many sandboxes are served.

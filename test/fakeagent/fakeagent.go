@@ -276,6 +276,11 @@ func (guestService) Timeline(context.Context, *guest.TimelineRequest) (*guest.Ti
 	return nil, status.Error(codes.Unimplemented, "no such method")
 }
 
+// Attestation: the agent is of an older version.
+func (guestService) Attestation(context.Context, *guest.AttestationRequest) (*guest.AttestationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "no such method")
+}
+
 func (a guestService) PullProgress(ctx context.Context, req *guest.PullProgressRequest) (*guest.PullProgressResponse, error) {
 	return &guest.PullProgressResponse{DoneBytes: 1 << 20, TotalBytes: 1 << 20, Finished: true}, nil
 }

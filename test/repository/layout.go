@@ -27,7 +27,7 @@ type Room struct {
 // shared is what every part may import: packages for one task each, which know
 // nothing of pods, machines or Nodes.
 var shared = []string{
-	"provider", "internal/accounts", "internal/authority", "internal/checkreport", "internal/commandline", "internal/dockerengine", "internal/filetree", "internal/guestinfo", "internal/kubeapi", "internal/kvm", "internal/loadbalancer", "internal/localnet", "internal/netprobe",
+	"provider", "internal/accounts", "internal/attest", "internal/authority", "internal/checkreport", "internal/commandline", "internal/dockerengine", "internal/filetree", "internal/guestinfo", "internal/kubeapi", "internal/kvm", "internal/loadbalancer", "internal/localnet", "internal/netprobe",
 	"internal/blockdevice", "internal/controllers", "internal/directvolume", "internal/nocloud", "internal/ociimage", "internal/procid", "internal/program", "internal/providerid", "internal/redact", "internal/sbom", "internal/timeline",
 	"internal/upstream", "internal/variables", "internal/version", "internal/wholefile",
 }
@@ -48,8 +48,8 @@ var Rooms = []Room{
 	{"internal/timeline", with("internal/protocol")},
 	{"internal/peerpods", with("api/peerpod", "internal/protocol")},
 	{"internal/attest", shared},
-	{"internal/keybroker", with("internal/attest")},
-	{"internal/guest", with("images/podvm", "internal/protocol", "internal/attest", "internal/keybroker",
+	{"internal/keybroker", shared},
+	{"internal/guest", with("images/podvm", "internal/protocol", "internal/keybroker",
 		"internal/peerpods/apf", "internal/peerpods/handover", "internal/peerpods/podnetwork", "internal/peerpods/podtls", "internal/peerpods/ttrpcframe")},
 	{"internal/machines", with("api/infrastructure", "images/node")},
 	{"internal/nodes", with("api/ccm")},

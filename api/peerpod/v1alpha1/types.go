@@ -160,6 +160,8 @@ const (
 	ConditionReady = "Ready"
 	// Deleting: the removal of the instance goes on; its reason says what it waits for.
 	ConditionDeleting = "Deleting"
+	// Attested: the pod's key broker has accepted the evidence of the VM, as the VM says.
+	ConditionAttested = "Attested"
 	// Listed: the cloud can list instances, so one that loses its PeerPod would be found.
 	ConditionListed = "Listed"
 )

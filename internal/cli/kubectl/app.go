@@ -129,7 +129,7 @@ nothing in the cluster; only connectivity test makes a namespace, and removes it
 	flags.StringArrayVar(&a.as.Groups, "as-group", nil, "group to impersonate; may be given several times")
 	flags.StringVar(&a.as.UID, "as-uid", "", "UID to impersonate")
 	root.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	root.AddCommand(a.statusCommand(), a.versionCommand(), a.connectivityCommand(), a.describeCommand(), a.topCommand(), a.uiCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand(), a.migrateCommand())
+	root.AddCommand(a.statusCommand(), a.versionCommand(), a.connectivityCommand(), a.describeCommand(), a.topCommand(), a.uiCommand(), a.logsCommand(), a.timelineCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand(), a.migrateCommand(), a.verifyCommand())
 	return root
 }
 

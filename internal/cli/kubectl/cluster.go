@@ -126,8 +126,14 @@ const (
 	maxSaid = 16 << 10
 )
 
+// execTarget is where a command runs, and how much of its output is kept, in bytes.
+type execTarget struct {
+	namespace, pod, container string
+	most                      int
+}
+
 // exec runs a command in a pod, and returns what it has written. The error of one that fails is its error output.
-type exec func(ctx context.Context, namespace, pod string, command []string) (string, error)
+type exec func(ctx context.Context, in execTarget, command []string) (string, error)
 
 func (a *App) execIn(c *cluster) exec {
 	if a.exec != nil {
@@ -136,16 +142,16 @@ func (a *App) execIn(c *cluster) exec {
 	return c.exec
 }
 
-func (c *cluster) exec(ctx context.Context, namespace, pod string, command []string) (string, error) {
-	at, err := c.URL(core(namespace, "pods", pod, "exec"), url.Values{"container": {probeContainer}, "stdout": {"true"}, "stderr": {"true"}, "command": command})
+func (c *cluster) exec(ctx context.Context, in execTarget, command []string) (string, error) {
+	at, err := c.URL(core(in.namespace, "pods", in.pod, "exec"), url.Values{"container": {in.container}, "stdout": {"true"}, "stderr": {"true"}, "command": command})
 	if err != nil {
 		return "", err
 	}
 	executor, err := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, at)
 	if err != nil {
-		return "", fmt.Errorf("run a command in pod %s: %w", pod, err)
+		return "", fmt.Errorf("run a command in pod %s: %w", in.pod, err)
 	}
-	var out, errs limited
+	out, errs := limited{most: in.most}, limited{most: maxSaid}
 	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
 	if text := strings.TrimSpace(errs.String()); err != nil && text != "" {
 		return "", errors.New(text)
@@ -154,9 +160,12 @@ func (c *cluster) exec(ctx context.Context, namespace, pod string, command []str
 }
 
 // limited keeps the beginning of what is written.
-type limited struct{ bytes.Buffer }
+type limited struct {
+	bytes.Buffer
+	most int
+}
 
 func (l *limited) Write(p []byte) (int, error) {
-	l.Buffer.Write(p[:min(len(p), maxSaid-l.Len())])
+	l.Buffer.Write(p[:min(len(p), l.most-l.Len())])
 	return len(p), nil
 }

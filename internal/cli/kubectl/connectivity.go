@@ -328,7 +328,7 @@ func (n *netTest) probe(ctx context.Context, p netPlan) (string, error) {
 			return "", err
 		}
 	}
-	said, err := n.app.execIn(n.c)(ctx, n.namespace, p.from, append(slices.Clone(netprobe.Command), p.probe...))
+	said, err := n.app.execIn(n.c)(ctx, execTarget{n.namespace, p.from, probeContainer, maxSaid}, append(slices.Clone(netprobe.Command), p.probe...))
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}

@@ -32,7 +32,8 @@ func network(t *testing.T, fails map[string]string) (*fakeAPI, *ran) {
 			object["spec"].(o)["clusterIP"] = "10.96.0.9"
 		}
 	}
-	f.exec = func(_ context.Context, _, pod string, command []string) (string, error) {
+	f.exec = func(_ context.Context, in execTarget, command []string) (string, error) {
+		pod := in.pod
 		if !slices.Equal(command[:2], netprobe.Command) || len(command) != 4 {
 			t.Errorf("pod %s runs %q", pod, command)
 		}
@@ -180,13 +181,13 @@ func TestConnectivityOfAPodThatDoesNotRun(t *testing.T) {
 func TestConnectivityLeavesNothing(t *testing.T) {
 	f, did := network(t, nil)
 	run := f.exec
-	f.exec = func(ctx context.Context, namespace, pod string, command []string) (string, error) {
+	f.exec = func(ctx context.Context, in execTarget, command []string) (string, error) {
 		self, err := os.FindProcess(os.Getpid())
 		if err = errors.Join(err, self.Signal(os.Interrupt)); err != nil {
 			t.Error(err)
 		}
 		<-ctx.Done()
-		return run(ctx, namespace, pod, command)
+		return run(ctx, in, command)
 	}
 	code, out, errs := f.run("connectivity", "test")
 	if code != 1 || len(*did) != 1 || len(f.left()) > 0 {

@@ -92,6 +92,8 @@ type Agent struct {
 	nfs      sync.Mutex // held while a network file system is mounted
 	governor governor
 
+	confidential atomic.Pointer[confidential]
+
 	mu         sync.Mutex
 	sandbox    *sandbox // nil before CreateSandbox
 	containers map[string]*container
@@ -139,7 +141,10 @@ func New(cfg Config) (*Agent, error) {
 		containers: make(map[string]*container),
 	}
 	a.copies = newCopier(cfg.Root)
-	return a, a.recover()
+	if err := a.recover(); err != nil || a.sandbox == nil {
+		return a, err
+	}
+	return a, a.openConfidential()
 }
 
 // Serve serves calls on listener until ctx is over. ready is called when it

@@ -41,10 +41,12 @@ type container struct {
 	sharedPID bool
 	// noNewPrivileges also holds for execs, whose requests may not say it.
 	noNewPrivileges bool
-	cgroup          cgroup
-	init            *process
-	state           atomic.Int32
-	stopOOM         func()
+	// unsealed are variables that were sealed Secrets: text by what it was sealed as.
+	unsealed sync.Map
+	cgroup   cgroup
+	init     *process
+	state    atomic.Int32
+	stopOOM  func()
 
 	mu       sync.Mutex
 	execs    map[string]*process // nil while it is being started

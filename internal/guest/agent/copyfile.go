@@ -41,13 +41,20 @@ func newCopier(root string) *copier {
 
 // CopyFile makes a folder or a symbolic link, or writes a chunk of a file. Nothing can
 // be written outside the shared folder.
-func (a *Agent) CopyFile(_ context.Context, req *agent.CopyFileRequest) (*emptypb.Empty, error) {
-	return &emptypb.Empty{}, a.copies.copyAll([]*agent.CopyFileRequest{req})
+func (a *Agent) CopyFile(ctx context.Context, req *agent.CopyFileRequest) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, a.copyAll(ctx, []*agent.CopyFileRequest{req})
 }
 
 // CopyFiles does what as many calls of CopyFile do.
-func (a *Agent) CopyFiles(_ context.Context, req *guest.CopyFilesRequest) (*guest.CopyFilesResponse, error) {
-	return &guest.CopyFilesResponse{}, a.copies.copyAll(req.GetFiles())
+func (a *Agent) CopyFiles(ctx context.Context, req *guest.CopyFilesRequest) (*guest.CopyFilesResponse, error) {
+	return &guest.CopyFilesResponse{}, a.copyAll(ctx, req.GetFiles())
+}
+
+func (a *Agent) copyAll(ctx context.Context, files []*agent.CopyFileRequest) error {
+	if err := a.unsealFiles(ctx, files); err != nil {
+		return err
+	}
+	return a.copies.copyAll(files)
 }
 
 func (c *copier) copyAll(files []*agent.CopyFileRequest) error {

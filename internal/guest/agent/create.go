@@ -89,6 +89,9 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
+	if err := a.unsealEnv(ctx, c, spec.Process.Env); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
 	c.noNewPrivileges = spec.Process.NoNewPrivileges
 	if err := writeJSON(filepath.Join(c.bundle, "config.json"), spec); err != nil {
 		return err
@@ -208,6 +211,9 @@ func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRe
 	}
 	if err := a.fixProcess(spec, c.rootfs, req.GetStringUser(), nil); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if err := a.unsealEnv(ctx, c, spec.Env); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	spec.ApparmorProfile, spec.SelinuxLabel = "", ""
 	spec.NoNewPrivileges = spec.NoNewPrivileges || c.noNewPrivileges

@@ -61,7 +61,11 @@ func (a *Agent) CreateSandbox(ctx context.Context, req *agent.CreateSandboxReque
 	if err := a.checkAsked(); err != nil {
 		return nil, err
 	}
+	if err := a.openConfidential(); err != nil {
+		return nil, fail(codes.Internal, err)
+	}
 	if err := a.openSandbox(sb, req); err != nil {
+		a.closeConfidential()
 		return nil, fail(codes.Internal, errors.Join(err, a.closeSandbox(sb)))
 	}
 	a.sandbox = sb
@@ -114,6 +118,7 @@ func (a *Agent) DestroySandbox(ctx context.Context, _ *agent.DestroySandboxReque
 		_, err := a.RemoveContainer(ctx, &agent.RemoveContainerRequest{ContainerId: id})
 		errs = append(errs, err)
 	}
+	a.closeConfidential()
 	if sb != nil {
 		errs = append(errs, a.closeSandbox(sb), a.images.Forget())
 	}

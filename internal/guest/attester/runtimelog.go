@@ -71,7 +71,7 @@ func (t *TPM) recoverLog() (int64, error) {
 		line, _ := log.Events[n-1].Line()
 		err = t.extend(eventlog.PCR, sha256.Sum256([]byte(line)))
 	default:
-		err = fmt.Errorf("PCR %d does not have the value of the runtime log: something else extended it, or %s was changed. Start the VM anew", eventlog.PCR, t.log)
+		err = fmt.Errorf("PCR %d does not have the value of the runtime log: something else extended it, or %s was changed. Start the VM again", eventlog.PCR, t.log)
 	}
 	if err == nil && text != string(data) {
 		err = wholefile.Replace(t.log, []byte(text), 0o600)

@@ -222,7 +222,7 @@ func (t *TPM) BindInitData(_ context.Context, digest []byte) error {
 	case value == eventlog.Extend([sha256.Size]byte{}, extension):
 		return nil
 	}
-	return fmt.Errorf("PCR %d is neither zero nor that of this initdata: another was measured before, or the boot loader uses this register. Use a UKI without a boot loader, and start the VM anew", attest.InitDataPCR)
+	return fmt.Errorf("PCR %d is neither zero nor that of this initdata: another was measured before, or the boot loader uses this register. Use a UKI without a boot loader, and start the VM again", attest.InitDataPCR)
 }
 
 // akTemplate is of a key that signs only what the TPM itself says (restricted), and never leaves it.

@@ -130,8 +130,8 @@ func TestRuntimeLogIsRecovered(t *testing.T) {
 		{name: "the log was lost: it begins with what the register has", change: func(t *testing.T, a *TPM) { write(t, a, "") }},
 		{name: "killed before the register was extended", change: func(t *testing.T, a *TPM) { write(t, a, read(t, a)+"a b c\n") }, events: 2},
 		{name: "killed within a line", change: func(t *testing.T, a *TPM) { write(t, a, read(t, a)+"a b") }, events: 1},
-		{name: "two lines more than the register knows", change: func(t *testing.T, a *TPM) { write(t, a, read(t, a)+"a b c\na b c\n") }, err: "Start the VM anew"},
-		{name: "a line was changed", change: func(t *testing.T, a *TPM) { write(t, a, strings.Replace(read(t, a), "first", "other", 1)) }, err: "Start the VM anew"},
+		{name: "two lines more than the register knows", change: func(t *testing.T, a *TPM) { write(t, a, read(t, a)+"a b c\na b c\n") }, err: "Start the VM again"},
+		{name: "a line was changed", change: func(t *testing.T, a *TPM) { write(t, a, strings.Replace(read(t, a), "first", "other", 1)) }, err: "Start the VM again"},
 		{name: "something else extended the register", change: func(t *testing.T, a *TPM) {
 			if err := a.extend(eventlog.PCR, zero); err != nil {
 				t.Fatal(err)

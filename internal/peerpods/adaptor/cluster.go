@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/timeline"
 )
 
@@ -33,6 +34,8 @@ const (
 	ChangeStarted ChangeKind = "started"
 	// ChangeTimeline: the first container runs, and the guest has reported its steps.
 	ChangeTimeline ChangeKind = "timeline"
+	// ChangeAttested: the pod's key broker has accepted the VM's evidence; with Err it has not.
+	ChangeAttested ChangeKind = "attested"
 	// ChangeStopping: the removal has begun.
 	ChangeStopping ChangeKind = "stopping"
 	// ChangeStuck: the removal failed; it is tried again.
@@ -56,6 +59,8 @@ type Change struct {
 	Err error
 	// Timeline is that of ChangeTimeline.
 	Timeline timeline.Timeline
+	// Attestation is that of ChangeAttested.
+	Attestation attest.Status
 }
 
 // Cluster is what the orchestrator of the node's pods adds. All methods are

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/handover"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
+	guestpb "github.com/outrigger/outrigger/internal/protocol/guest"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 	"github.com/outrigger/outrigger/provider"
@@ -52,6 +53,8 @@ type Relay interface {
 	List(ctx context.Context) ([]*relaypb.Served, error)
 	// Timeline returns how the agent was reached, and what it says of its start.
 	Timeline(ctx context.Context, id string) (*timelinepb.Timeline, error)
+	// Attestation returns how far the pod's attestation is; an error of a VM that does not attest.
+	Attestation(ctx context.Context, id string) (*guestpb.AttestationResponse, error)
 }
 
 // Identity is what both ends of one sandbox's agent channel prove themselves

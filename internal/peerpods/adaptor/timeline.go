@@ -4,12 +4,14 @@ package adaptor
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger/outrigger/internal/attest"
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
 	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 	"github.com/outrigger/outrigger/internal/timeline"
@@ -79,19 +81,49 @@ func (s *Service) follow(sb *sandbox) {
 		defer s.work.Done()
 		ctx, cancel := context.WithTimeout(s.calls, followFor)
 		defer cancel()
+		var observed, attested bool
+		var refused string
 		for pause := firstLook; poll.Sleep(ctx, pause) == nil; pause = min(2*pause, lastLook) {
 			rec := sb.snapshot()
 			if rec.State != StateReady {
 				return
 			}
+			attested = attested || s.followAttestation(ctx, sb, &rec, &refused)
 			t := s.timeline(ctx, &rec)
 			if known := slices.ContainsFunc(t.Steps, func(st timeline.Step) bool { return st.Where == timeline.Guest }); !known {
 				return // it is older, or is gone
 			}
 			if slices.ContainsFunc(t.Steps, func(st timeline.Step) bool { return st.Name == marks.RuntimeStart }) {
-				s.observe(sb, Change{Kind: ChangeTimeline, Timeline: t})
-				return
+				if !observed {
+					s.observe(sb, Change{Kind: ChangeTimeline, Timeline: t})
+					observed = true
+				}
+				if attested {
+					return
+				}
 			}
 		}
 	}()
+}
+
+// followAttestation passes on what the pod's key broker says of the VM, and returns whether there is nothing more to come: a VM that
+// was refused may be accepted later, when the broker knows it.
+func (s *Service) followAttestation(ctx context.Context, sb *sandbox, rec *Record, refused *string) (over bool) {
+	resp, err := s.opts.Relay.Attestation(ctx, rec.ID)
+	switch {
+	case err != nil: // it does not attest, or does not answer: the timeline's turn to say so
+		return true
+	case resp.GetBroker() == "":
+		return true
+	case !resp.GetAccepted() && resp.GetError() == *refused: // nothing new
+		return false
+	}
+	is := attest.Status{TEE: attest.TEE(resp.GetTee()), Broker: resp.GetBroker(), Accepted: resp.GetAccepted()}
+	change := Change{Kind: ChangeAttested, Attestation: is}
+	if !is.Accepted {
+		*refused = resp.GetError()
+		change.Err = errors.New(resp.GetError())
+	}
+	s.observe(sb, change)
+	return is.Accepted
 }

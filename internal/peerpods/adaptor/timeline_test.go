@@ -11,8 +11,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
+	guestpb "github.com/outrigger/outrigger/internal/protocol/guest"
 	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
@@ -80,6 +82,47 @@ func TestTimeline(t *testing.T) {
 	s.run("s2")
 	if change := <-observer; change.Sandbox.ID != "s2" || len(change.Timeline.Summary()) != 1 {
 		t.Errorf("%+v", change)
+	}
+}
+
+// attestations receives what brokers said.
+type attestations chan adaptor.Change
+
+func (o attestations) Observe(change adaptor.Change) {
+	if change.Kind == adaptor.ChangeAttested {
+		o <- change
+	}
+}
+
+// TestAttestationIsFollowed: observers are told that the pod's broker has refused the VM, once, and that it has accepted it later.
+func TestAttestationIsFollowed(t *testing.T) {
+	observer := make(attestations, 9)
+	asked := 0
+	s := newStand(t, func(s *stand) {
+		s.opts.Observers = []adaptor.Observer{observer}
+		s.relay.TimelineOf = func(string) *timelinepb.Timeline {
+			return &timelinepb.Timeline{Steps: []*timelinepb.Step{step(marks.RuntimeStart, 0)}}
+		}
+		s.relay.AttestationOf = func(string) *guestpb.AttestationResponse {
+			asked++
+			resp := &guestpb.AttestationResponse{Tee: "tpm", Broker: "https://broker"}
+			switch asked {
+			case 1: // it has not answered yet
+			case 2, 3:
+				resp.Error = "another initdata"
+			default:
+				resp.Accepted = true
+			}
+			return resp
+		}
+	})
+	s.run("s1")
+	refused, accepted := <-observer, <-observer
+	if refused.Err == nil || refused.Err.Error() != "another initdata" || refused.Attestation.Broker != "https://broker" || refused.Attestation.TEE != attest.TPM {
+		t.Errorf("%+v", refused)
+	}
+	if accepted.Err != nil || !accepted.Attestation.Accepted || accepted.Sandbox.ID != "s1" {
+		t.Errorf("%+v", accepted)
 	}
 }
 

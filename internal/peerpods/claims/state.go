@@ -4,6 +4,7 @@ package claims
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/timeline"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -118,6 +120,26 @@ func DeletionFailed(err error, at time.Time) Change {
 	}
 }
 
+// Attested records what the pod's key broker says of the VM, as the VM has it: the node takes its word.
+func Attested(is attest.Status, err error) Change {
+	return func(pp *v1alpha1.PeerPod) {
+		state, reason := metav1.ConditionTrue, ReasonAttested
+		if err != nil {
+			state, reason = metav1.ConditionFalse, ReasonAttestationRefused
+		}
+		set(pp, v1alpha1.ConditionAttested, state, reason, AttestationMessage(is, err))
+	}
+}
+
+// AttestationMessage says what the broker says, for a condition or an Event.
+func AttestationMessage(is attest.Status, err error) string {
+	text := fmt.Sprintf("the key broker %s has accepted the evidence of the VM's %s", is.Broker, is.TEE)
+	if err != nil {
+		text = fmt.Sprintf("the VM, whose evidence is of %s, gets nothing from the key broker %s: %v", is.TEE, is.Broker, err)
+	}
+	return text + ". This is what the VM says: kubectl outrigger verify pod asks for the evidence itself"
+}
+
 // Listed records whether leaked instances of the provider would be found.
 func Listed(can bool, providerName string) Change {
 	return func(pp *v1alpha1.PeerPod) {
@@ -194,7 +216,10 @@ const (
 	ReasonConnecting      = "Connecting"
 	ReasonConnected       = "Connected"
 	ReasonReady           = "Ready"
-	ReasonNotReady        = "NotReady"
+	// ReasonAttested and ReasonAttestationRefused: what the pod's key broker says of the VM.
+	ReasonAttested           = "Attested"
+	ReasonAttestationRefused = "AttestationRefused"
+	ReasonNotReady           = "NotReady"
 
 	// ReasonWaitingForCloud: deleted; the cloud's list does not confirm it yet.
 	ReasonWaitingForCloud = "WaitingForCloud"

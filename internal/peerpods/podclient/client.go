@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	"github.com/outrigger/outrigger/internal/redact"
@@ -136,13 +137,16 @@ func bounded(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, _ *t
 	if s := resp.Status; s != nil {
 		s.Message, s.Details = redact.Line(s.Message), nil
 	}
-	size := len(resp.Payload)
-	if size <= mostAnswer {
+	size, most := len(resp.Payload), mostAnswer
+	if req.Method == "Attestation" {
+		most = attest.MaxEvidence
+	}
+	if size <= most {
 		return nil
 	}
 	resp.Payload = nil
 	// With a code it is not mistaken for a lost connection.
-	return status.Errorf(codes.ResourceExhausted, "the guest answered %s with %d bytes; the limit is %d", req.Method, size, mostAnswer)
+	return status.Errorf(codes.ResourceExhausted, "the guest answered %s with %d bytes; the limit is %d", req.Method, size, most)
 }
 
 // Deadlines of the calls of the Go shim. Long polls (WaitProcess, GetOOMEvent,

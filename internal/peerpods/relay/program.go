@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/netprobe"
 	"github.com/outrigger/outrigger/internal/version"
 )
@@ -24,6 +25,9 @@ const Program = "agent-relay"
 func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == netprobe.Argument {
 		return netprobe.Main(args[1:], stdout, stderr)
+	}
+	if len(args) > 0 && args[0] == attest.Argument {
+		return printAttestation(context.Background(), args[1:], stdout, stderr)
 	}
 	// A terminal's interrupt is for the adaptor: this process goes on.
 	signal.Ignore(os.Interrupt, syscall.SIGHUP)

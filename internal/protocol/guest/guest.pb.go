@@ -119,6 +119,132 @@ func (x *TimelineResponse) GetSteps() []*timeline.Step {
 	return nil
 }
 
+type AttestationRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 16 to 64 bytes that evidence is bound to, or none.
+	Nonce         []byte `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttestationRequest) Reset() {
+	*x = AttestationRequest{}
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttestationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttestationRequest) ProtoMessage() {}
+
+func (x *AttestationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttestationRequest.ProtoReflect.Descriptor instead.
+func (*AttestationRequest) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AttestationRequest) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+type AttestationResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What vouches for this VM, such as tpm.
+	Tee string `protobuf:"bytes,1,opt,name=tee,proto3" json:"tee,omitempty"`
+	// JSON, of the form of that TEE.
+	Evidence []byte `protobuf:"bytes,2,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	// The URL of the pod's key broker, empty without.
+	Broker string `protobuf:"bytes,3,opt,name=broker,proto3" json:"broker,omitempty"`
+	// Whether the broker has accepted the VM, and why it has not. Both are unset
+	// until it has answered.
+	Accepted      bool   `protobuf:"varint,4,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttestationResponse) Reset() {
+	*x = AttestationResponse{}
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttestationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttestationResponse) ProtoMessage() {}
+
+func (x *AttestationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttestationResponse.ProtoReflect.Descriptor instead.
+func (*AttestationResponse) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AttestationResponse) GetTee() string {
+	if x != nil {
+		return x.Tee
+	}
+	return ""
+}
+
+func (x *AttestationResponse) GetEvidence() []byte {
+	if x != nil {
+		return x.Evidence
+	}
+	return nil
+}
+
+func (x *AttestationResponse) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *AttestationResponse) GetAccepted() bool {
+	if x != nil {
+		return x.Accepted
+	}
+	return false
+}
+
+func (x *AttestationResponse) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type CopyFilesRequest struct {
 	state         protoimpl.MessageState   `protogen:"open.v1"`
 	Files         []*agent.CopyFileRequest `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
@@ -128,7 +254,7 @@ type CopyFilesRequest struct {
 
 func (x *CopyFilesRequest) Reset() {
 	*x = CopyFilesRequest{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -140,7 +266,7 @@ func (x *CopyFilesRequest) String() string {
 func (*CopyFilesRequest) ProtoMessage() {}
 
 func (x *CopyFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -153,7 +279,7 @@ func (x *CopyFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyFilesRequest.ProtoReflect.Descriptor instead.
 func (*CopyFilesRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{2}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CopyFilesRequest) GetFiles() []*agent.CopyFileRequest {
@@ -171,7 +297,7 @@ type CopyFilesResponse struct {
 
 func (x *CopyFilesResponse) Reset() {
 	*x = CopyFilesResponse{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -183,7 +309,7 @@ func (x *CopyFilesResponse) String() string {
 func (*CopyFilesResponse) ProtoMessage() {}
 
 func (x *CopyFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -196,7 +322,7 @@ func (x *CopyFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyFilesResponse.ProtoReflect.Descriptor instead.
 func (*CopyFilesResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{3}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{5}
 }
 
 type ReadCopiedRequest struct {
@@ -209,7 +335,7 @@ type ReadCopiedRequest struct {
 
 func (x *ReadCopiedRequest) Reset() {
 	*x = ReadCopiedRequest{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -221,7 +347,7 @@ func (x *ReadCopiedRequest) String() string {
 func (*ReadCopiedRequest) ProtoMessage() {}
 
 func (x *ReadCopiedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[4]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -234,7 +360,7 @@ func (x *ReadCopiedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCopiedRequest.ProtoReflect.Descriptor instead.
 func (*ReadCopiedRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{4}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReadCopiedRequest) GetPath() string {
@@ -254,7 +380,7 @@ type ReadCopiedResponse struct {
 
 func (x *ReadCopiedResponse) Reset() {
 	*x = ReadCopiedResponse{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -266,7 +392,7 @@ func (x *ReadCopiedResponse) String() string {
 func (*ReadCopiedResponse) ProtoMessage() {}
 
 func (x *ReadCopiedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[5]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -279,7 +405,7 @@ func (x *ReadCopiedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCopiedResponse.ProtoReflect.Descriptor instead.
 func (*ReadCopiedResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{5}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReadCopiedResponse) GetData() []byte {
@@ -299,7 +425,7 @@ type PullProgressRequest struct {
 
 func (x *PullProgressRequest) Reset() {
 	*x = PullProgressRequest{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[6]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -311,7 +437,7 @@ func (x *PullProgressRequest) String() string {
 func (*PullProgressRequest) ProtoMessage() {}
 
 func (x *PullProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[6]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -324,7 +450,7 @@ func (x *PullProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullProgressRequest.ProtoReflect.Descriptor instead.
 func (*PullProgressRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{6}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PullProgressRequest) GetContainerId() string {
@@ -354,7 +480,7 @@ type PullProgressResponse struct {
 
 func (x *PullProgressResponse) Reset() {
 	*x = PullProgressResponse{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[7]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +492,7 @@ func (x *PullProgressResponse) String() string {
 func (*PullProgressResponse) ProtoMessage() {}
 
 func (x *PullProgressResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[7]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +505,7 @@ func (x *PullProgressResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullProgressResponse.ProtoReflect.Descriptor instead.
 func (*PullProgressResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{7}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PullProgressResponse) GetDoneBytes() int64 {
@@ -411,7 +537,15 @@ const file_internal_protocol_guest_guest_proto_rawDesc = "" +
 	"\x0fTimelineRequest\"`\n" +
 	"\x10TimelineResponse\x12\x19\n" +
 	"\bnow_nano\x18\x01 \x01(\x03R\anowNano\x121\n" +
-	"\x05steps\x18\x02 \x03(\v2\x1b.outrigger.timeline.v1.StepR\x05steps\"?\n" +
+	"\x05steps\x18\x02 \x03(\v2\x1b.outrigger.timeline.v1.StepR\x05steps\"*\n" +
+	"\x12AttestationRequest\x12\x14\n" +
+	"\x05nonce\x18\x01 \x01(\fR\x05nonce\"\x8d\x01\n" +
+	"\x13AttestationResponse\x12\x10\n" +
+	"\x03tee\x18\x01 \x01(\tR\x03tee\x12\x1a\n" +
+	"\bevidence\x18\x02 \x01(\fR\bevidence\x12\x16\n" +
+	"\x06broker\x18\x03 \x01(\tR\x06broker\x12\x1a\n" +
+	"\baccepted\x18\x04 \x01(\bR\baccepted\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"?\n" +
 	"\x10CopyFilesRequest\x12+\n" +
 	"\x05files\x18\x01 \x03(\v2\x15.grpc.CopyFileRequestR\x05files\"\x13\n" +
 	"\x11CopyFilesResponse\"'\n" +
@@ -428,12 +562,13 @@ const file_internal_protocol_guest_guest_proto_rawDesc = "" +
 	"done_bytes\x18\x01 \x01(\x03R\tdoneBytes\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
 	"totalBytes\x12\x1a\n" +
-	"\bfinished\x18\x03 \x01(\bR\bfinished2\xf8\x02\n" +
+	"\bfinished\x18\x03 \x01(\bR\bfinished2\xd8\x03\n" +
 	"\x05Guest\x12a\n" +
 	"\fPullProgress\x12'.outrigger.guest.v1.PullProgressRequest\x1a(.outrigger.guest.v1.PullProgressResponse\x12X\n" +
 	"\tCopyFiles\x12$.outrigger.guest.v1.CopyFilesRequest\x1a%.outrigger.guest.v1.CopyFilesResponse\x12[\n" +
 	"\n" +
-	"ReadCopied\x12%.outrigger.guest.v1.ReadCopiedRequest\x1a&.outrigger.guest.v1.ReadCopiedResponse\x12U\n" +
+	"ReadCopied\x12%.outrigger.guest.v1.ReadCopiedRequest\x1a&.outrigger.guest.v1.ReadCopiedResponse\x12^\n" +
+	"\vAttestation\x12&.outrigger.guest.v1.AttestationRequest\x1a'.outrigger.guest.v1.AttestationResponse\x12U\n" +
 	"\bTimeline\x12#.outrigger.guest.v1.TimelineRequest\x1a$.outrigger.guest.v1.TimelineResponseB8Z6github.com/outrigger/outrigger/internal/protocol/guestb\x06proto3"
 
 var (
@@ -448,35 +583,39 @@ func file_internal_protocol_guest_guest_proto_rawDescGZIP() []byte {
 	return file_internal_protocol_guest_guest_proto_rawDescData
 }
 
-var file_internal_protocol_guest_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_internal_protocol_guest_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_internal_protocol_guest_guest_proto_goTypes = []any{
 	(*TimelineRequest)(nil),       // 0: outrigger.guest.v1.TimelineRequest
 	(*TimelineResponse)(nil),      // 1: outrigger.guest.v1.TimelineResponse
-	(*CopyFilesRequest)(nil),      // 2: outrigger.guest.v1.CopyFilesRequest
-	(*CopyFilesResponse)(nil),     // 3: outrigger.guest.v1.CopyFilesResponse
-	(*ReadCopiedRequest)(nil),     // 4: outrigger.guest.v1.ReadCopiedRequest
-	(*ReadCopiedResponse)(nil),    // 5: outrigger.guest.v1.ReadCopiedResponse
-	(*PullProgressRequest)(nil),   // 6: outrigger.guest.v1.PullProgressRequest
-	(*PullProgressResponse)(nil),  // 7: outrigger.guest.v1.PullProgressResponse
-	(*timeline.Step)(nil),         // 8: outrigger.timeline.v1.Step
-	(*agent.CopyFileRequest)(nil), // 9: grpc.CopyFileRequest
+	(*AttestationRequest)(nil),    // 2: outrigger.guest.v1.AttestationRequest
+	(*AttestationResponse)(nil),   // 3: outrigger.guest.v1.AttestationResponse
+	(*CopyFilesRequest)(nil),      // 4: outrigger.guest.v1.CopyFilesRequest
+	(*CopyFilesResponse)(nil),     // 5: outrigger.guest.v1.CopyFilesResponse
+	(*ReadCopiedRequest)(nil),     // 6: outrigger.guest.v1.ReadCopiedRequest
+	(*ReadCopiedResponse)(nil),    // 7: outrigger.guest.v1.ReadCopiedResponse
+	(*PullProgressRequest)(nil),   // 8: outrigger.guest.v1.PullProgressRequest
+	(*PullProgressResponse)(nil),  // 9: outrigger.guest.v1.PullProgressResponse
+	(*timeline.Step)(nil),         // 10: outrigger.timeline.v1.Step
+	(*agent.CopyFileRequest)(nil), // 11: grpc.CopyFileRequest
 }
 var file_internal_protocol_guest_guest_proto_depIdxs = []int32{
-	8, // 0: outrigger.guest.v1.TimelineResponse.steps:type_name -> outrigger.timeline.v1.Step
-	9, // 1: outrigger.guest.v1.CopyFilesRequest.files:type_name -> grpc.CopyFileRequest
-	6, // 2: outrigger.guest.v1.Guest.PullProgress:input_type -> outrigger.guest.v1.PullProgressRequest
-	2, // 3: outrigger.guest.v1.Guest.CopyFiles:input_type -> outrigger.guest.v1.CopyFilesRequest
-	4, // 4: outrigger.guest.v1.Guest.ReadCopied:input_type -> outrigger.guest.v1.ReadCopiedRequest
-	0, // 5: outrigger.guest.v1.Guest.Timeline:input_type -> outrigger.guest.v1.TimelineRequest
-	7, // 6: outrigger.guest.v1.Guest.PullProgress:output_type -> outrigger.guest.v1.PullProgressResponse
-	3, // 7: outrigger.guest.v1.Guest.CopyFiles:output_type -> outrigger.guest.v1.CopyFilesResponse
-	5, // 8: outrigger.guest.v1.Guest.ReadCopied:output_type -> outrigger.guest.v1.ReadCopiedResponse
-	1, // 9: outrigger.guest.v1.Guest.Timeline:output_type -> outrigger.guest.v1.TimelineResponse
-	6, // [6:10] is the sub-list for method output_type
-	2, // [2:6] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	10, // 0: outrigger.guest.v1.TimelineResponse.steps:type_name -> outrigger.timeline.v1.Step
+	11, // 1: outrigger.guest.v1.CopyFilesRequest.files:type_name -> grpc.CopyFileRequest
+	8,  // 2: outrigger.guest.v1.Guest.PullProgress:input_type -> outrigger.guest.v1.PullProgressRequest
+	4,  // 3: outrigger.guest.v1.Guest.CopyFiles:input_type -> outrigger.guest.v1.CopyFilesRequest
+	6,  // 4: outrigger.guest.v1.Guest.ReadCopied:input_type -> outrigger.guest.v1.ReadCopiedRequest
+	2,  // 5: outrigger.guest.v1.Guest.Attestation:input_type -> outrigger.guest.v1.AttestationRequest
+	0,  // 6: outrigger.guest.v1.Guest.Timeline:input_type -> outrigger.guest.v1.TimelineRequest
+	9,  // 7: outrigger.guest.v1.Guest.PullProgress:output_type -> outrigger.guest.v1.PullProgressResponse
+	5,  // 8: outrigger.guest.v1.Guest.CopyFiles:output_type -> outrigger.guest.v1.CopyFilesResponse
+	7,  // 9: outrigger.guest.v1.Guest.ReadCopied:output_type -> outrigger.guest.v1.ReadCopiedResponse
+	3,  // 10: outrigger.guest.v1.Guest.Attestation:output_type -> outrigger.guest.v1.AttestationResponse
+	1,  // 11: outrigger.guest.v1.Guest.Timeline:output_type -> outrigger.guest.v1.TimelineResponse
+	7,  // [7:12] is the sub-list for method output_type
+	2,  // [2:7] is the sub-list for method input_type
+	2,  // [2:2] is the sub-list for extension type_name
+	2,  // [2:2] is the sub-list for extension extendee
+	0,  // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_internal_protocol_guest_guest_proto_init() }
@@ -490,7 +629,7 @@ func file_internal_protocol_guest_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_protocol_guest_guest_proto_rawDesc), len(file_internal_protocol_guest_guest_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

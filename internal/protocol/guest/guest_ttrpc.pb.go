@@ -11,6 +11,7 @@ type GuestService interface {
 	PullProgress(context.Context, *PullProgressRequest) (*PullProgressResponse, error)
 	CopyFiles(context.Context, *CopyFilesRequest) (*CopyFilesResponse, error)
 	ReadCopied(context.Context, *ReadCopiedRequest) (*ReadCopiedResponse, error)
+	Attestation(context.Context, *AttestationRequest) (*AttestationResponse, error)
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 }
 
@@ -37,6 +38,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 					return nil, err
 				}
 				return svc.ReadCopied(ctx, &req)
+			},
+			"Attestation": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AttestationRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Attestation(ctx, &req)
 			},
 			"Timeline": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req TimelineRequest
@@ -78,6 +86,14 @@ func (c *guestClient) CopyFiles(ctx context.Context, req *CopyFilesRequest) (*Co
 func (c *guestClient) ReadCopied(ctx context.Context, req *ReadCopiedRequest) (*ReadCopiedResponse, error) {
 	var resp ReadCopiedResponse
 	if err := c.client.Call(ctx, "outrigger.guest.v1.Guest", "ReadCopied", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) Attestation(ctx context.Context, req *AttestationRequest) (*AttestationResponse, error) {
+	var resp AttestationResponse
+	if err := c.client.Call(ctx, "outrigger.guest.v1.Guest", "Attestation", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

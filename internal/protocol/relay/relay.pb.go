@@ -12,6 +12,7 @@
 package relay
 
 import (
+	guest "github.com/outrigger/outrigger/internal/protocol/guest"
 	timeline "github.com/outrigger/outrigger/internal/protocol/timeline"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -27,6 +28,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type AttestationRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// As in the guest's request.
+	Nonce         []byte `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttestationRequest) Reset() {
+	*x = AttestationRequest{}
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttestationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttestationRequest) ProtoMessage() {}
+
+func (x *AttestationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttestationRequest.ProtoReflect.Descriptor instead.
+func (*AttestationRequest) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *AttestationRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AttestationRequest) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
 type TimelineRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -36,7 +90,7 @@ type TimelineRequest struct {
 
 func (x *TimelineRequest) Reset() {
 	*x = TimelineRequest{}
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[0]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +102,7 @@ func (x *TimelineRequest) String() string {
 func (*TimelineRequest) ProtoMessage() {}
 
 func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[0]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +115,7 @@ func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineRequest.ProtoReflect.Descriptor instead.
 func (*TimelineRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{0}
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *TimelineRequest) GetId() string {
@@ -88,7 +142,7 @@ type ServeRequest struct {
 
 func (x *ServeRequest) Reset() {
 	*x = ServeRequest{}
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[1]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -100,7 +154,7 @@ func (x *ServeRequest) String() string {
 func (*ServeRequest) ProtoMessage() {}
 
 func (x *ServeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[1]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -113,7 +167,7 @@ func (x *ServeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServeRequest.ProtoReflect.Descriptor instead.
 func (*ServeRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{1}
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ServeRequest) GetId() string {
@@ -168,7 +222,7 @@ type TLS struct {
 
 func (x *TLS) Reset() {
 	*x = TLS{}
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[2]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +234,7 @@ func (x *TLS) String() string {
 func (*TLS) ProtoMessage() {}
 
 func (x *TLS) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[2]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +247,7 @@ func (x *TLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TLS.ProtoReflect.Descriptor instead.
 func (*TLS) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{2}
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TLS) GetServerName() string {
@@ -253,7 +307,7 @@ type ServeResponse struct {
 
 func (x *ServeResponse) Reset() {
 	*x = ServeResponse{}
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[3]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -265,7 +319,7 @@ func (x *ServeResponse) String() string {
 func (*ServeResponse) ProtoMessage() {}
 
 func (x *ServeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[3]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -278,7 +332,7 @@ func (x *ServeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServeResponse.ProtoReflect.Descriptor instead.
 func (*ServeResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{3}
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{4}
 }
 
 type StopRequest struct {
@@ -290,7 +344,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[4]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -302,7 +356,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[4]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -315,7 +369,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{4}
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StopRequest) GetId() string {
@@ -333,7 +387,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[5]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +399,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[5]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +412,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{5}
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{6}
 }
 
 type ListRequest struct {
@@ -369,7 +423,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[6]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -381,7 +435,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[6]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -394,7 +448,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{6}
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{7}
 }
 
 type ListResponse struct {
@@ -408,7 +462,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[7]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +474,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[7]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +487,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{7}
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListResponse) GetServed() []*Served {
@@ -473,7 +527,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[8]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +539,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_relay_relay_proto_msgTypes[8]
+	mi := &file_internal_protocol_relay_relay_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +552,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{8}
+	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Served) GetId() string {
@@ -547,7 +601,10 @@ var File_internal_protocol_relay_relay_proto protoreflect.FileDescriptor
 
 const file_internal_protocol_relay_relay_proto_rawDesc = "" +
 	"\n" +
-	"#internal/protocol/relay/relay.proto\x12\x12outrigger.relay.v1\x1a)internal/protocol/timeline/timeline.proto\"!\n" +
+	"#internal/protocol/relay/relay.proto\x12\x12outrigger.relay.v1\x1a#internal/protocol/guest/guest.proto\x1a)internal/protocol/timeline/timeline.proto\":\n" +
+	"\x12AttestationRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\fR\x05nonce\"!\n" +
 	"\x0fTimelineRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\xa7\x01\n" +
 	"\fServeRequest\x12\x0e\n" +
@@ -584,12 +641,13 @@ const file_internal_protocol_relay_relay_proto_rawDesc = "" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x18\n" +
 	"\aclients\x18\x04 \x01(\x05R\aclients\x12\x14\n" +
 	"\x05calls\x18\x05 \x01(\x03R\x05calls\x12/\n" +
-	"\x14idle_since_unix_nano\x18\x06 \x01(\x03R\x11idleSinceUnixNano2\xbd\x02\n" +
+	"\x14idle_since_unix_nano\x18\x06 \x01(\x03R\x11idleSinceUnixNano2\x9d\x03\n" +
 	"\x05Relay\x12L\n" +
 	"\x05Serve\x12 .outrigger.relay.v1.ServeRequest\x1a!.outrigger.relay.v1.ServeResponse\x12I\n" +
 	"\x04Stop\x12\x1f.outrigger.relay.v1.StopRequest\x1a .outrigger.relay.v1.StopResponse\x12I\n" +
 	"\x04List\x12\x1f.outrigger.relay.v1.ListRequest\x1a .outrigger.relay.v1.ListResponse\x12P\n" +
-	"\bTimeline\x12#.outrigger.relay.v1.TimelineRequest\x1a\x1f.outrigger.timeline.v1.TimelineB8Z6github.com/outrigger/outrigger/internal/protocol/relayb\x06proto3"
+	"\bTimeline\x12#.outrigger.relay.v1.TimelineRequest\x1a\x1f.outrigger.timeline.v1.Timeline\x12^\n" +
+	"\vAttestation\x12&.outrigger.relay.v1.AttestationRequest\x1a'.outrigger.guest.v1.AttestationResponseB8Z6github.com/outrigger/outrigger/internal/protocol/relayb\x06proto3"
 
 var (
 	file_internal_protocol_relay_relay_proto_rawDescOnce sync.Once
@@ -603,35 +661,39 @@ func file_internal_protocol_relay_relay_proto_rawDescGZIP() []byte {
 	return file_internal_protocol_relay_relay_proto_rawDescData
 }
 
-var file_internal_protocol_relay_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_internal_protocol_relay_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_internal_protocol_relay_relay_proto_goTypes = []any{
-	(*TimelineRequest)(nil),   // 0: outrigger.relay.v1.TimelineRequest
-	(*ServeRequest)(nil),      // 1: outrigger.relay.v1.ServeRequest
-	(*TLS)(nil),               // 2: outrigger.relay.v1.TLS
-	(*ServeResponse)(nil),     // 3: outrigger.relay.v1.ServeResponse
-	(*StopRequest)(nil),       // 4: outrigger.relay.v1.StopRequest
-	(*StopResponse)(nil),      // 5: outrigger.relay.v1.StopResponse
-	(*ListRequest)(nil),       // 6: outrigger.relay.v1.ListRequest
-	(*ListResponse)(nil),      // 7: outrigger.relay.v1.ListResponse
-	(*Served)(nil),            // 8: outrigger.relay.v1.Served
-	(*timeline.Timeline)(nil), // 9: outrigger.timeline.v1.Timeline
+	(*AttestationRequest)(nil),        // 0: outrigger.relay.v1.AttestationRequest
+	(*TimelineRequest)(nil),           // 1: outrigger.relay.v1.TimelineRequest
+	(*ServeRequest)(nil),              // 2: outrigger.relay.v1.ServeRequest
+	(*TLS)(nil),                       // 3: outrigger.relay.v1.TLS
+	(*ServeResponse)(nil),             // 4: outrigger.relay.v1.ServeResponse
+	(*StopRequest)(nil),               // 5: outrigger.relay.v1.StopRequest
+	(*StopResponse)(nil),              // 6: outrigger.relay.v1.StopResponse
+	(*ListRequest)(nil),               // 7: outrigger.relay.v1.ListRequest
+	(*ListResponse)(nil),              // 8: outrigger.relay.v1.ListResponse
+	(*Served)(nil),                    // 9: outrigger.relay.v1.Served
+	(*timeline.Timeline)(nil),         // 10: outrigger.timeline.v1.Timeline
+	(*guest.AttestationResponse)(nil), // 11: outrigger.guest.v1.AttestationResponse
 }
 var file_internal_protocol_relay_relay_proto_depIdxs = []int32{
-	2, // 0: outrigger.relay.v1.ServeRequest.tls:type_name -> outrigger.relay.v1.TLS
-	8, // 1: outrigger.relay.v1.ListResponse.served:type_name -> outrigger.relay.v1.Served
-	1, // 2: outrigger.relay.v1.Relay.Serve:input_type -> outrigger.relay.v1.ServeRequest
-	4, // 3: outrigger.relay.v1.Relay.Stop:input_type -> outrigger.relay.v1.StopRequest
-	6, // 4: outrigger.relay.v1.Relay.List:input_type -> outrigger.relay.v1.ListRequest
-	0, // 5: outrigger.relay.v1.Relay.Timeline:input_type -> outrigger.relay.v1.TimelineRequest
-	3, // 6: outrigger.relay.v1.Relay.Serve:output_type -> outrigger.relay.v1.ServeResponse
-	5, // 7: outrigger.relay.v1.Relay.Stop:output_type -> outrigger.relay.v1.StopResponse
-	7, // 8: outrigger.relay.v1.Relay.List:output_type -> outrigger.relay.v1.ListResponse
-	9, // 9: outrigger.relay.v1.Relay.Timeline:output_type -> outrigger.timeline.v1.Timeline
-	6, // [6:10] is the sub-list for method output_type
-	2, // [2:6] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	3,  // 0: outrigger.relay.v1.ServeRequest.tls:type_name -> outrigger.relay.v1.TLS
+	9,  // 1: outrigger.relay.v1.ListResponse.served:type_name -> outrigger.relay.v1.Served
+	2,  // 2: outrigger.relay.v1.Relay.Serve:input_type -> outrigger.relay.v1.ServeRequest
+	5,  // 3: outrigger.relay.v1.Relay.Stop:input_type -> outrigger.relay.v1.StopRequest
+	7,  // 4: outrigger.relay.v1.Relay.List:input_type -> outrigger.relay.v1.ListRequest
+	1,  // 5: outrigger.relay.v1.Relay.Timeline:input_type -> outrigger.relay.v1.TimelineRequest
+	0,  // 6: outrigger.relay.v1.Relay.Attestation:input_type -> outrigger.relay.v1.AttestationRequest
+	4,  // 7: outrigger.relay.v1.Relay.Serve:output_type -> outrigger.relay.v1.ServeResponse
+	6,  // 8: outrigger.relay.v1.Relay.Stop:output_type -> outrigger.relay.v1.StopResponse
+	8,  // 9: outrigger.relay.v1.Relay.List:output_type -> outrigger.relay.v1.ListResponse
+	10, // 10: outrigger.relay.v1.Relay.Timeline:output_type -> outrigger.timeline.v1.Timeline
+	11, // 11: outrigger.relay.v1.Relay.Attestation:output_type -> outrigger.guest.v1.AttestationResponse
+	7,  // [7:12] is the sub-list for method output_type
+	2,  // [2:7] is the sub-list for method input_type
+	2,  // [2:2] is the sub-list for extension type_name
+	2,  // [2:2] is the sub-list for extension extendee
+	0,  // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_internal_protocol_relay_relay_proto_init() }
@@ -645,7 +707,7 @@ func file_internal_protocol_relay_relay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_protocol_relay_relay_proto_rawDesc), len(file_internal_protocol_relay_relay_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -5,6 +5,7 @@ package relay
 import (
 	context "context"
 	ttrpc "github.com/containerd/ttrpc"
+	guest "github.com/outrigger/outrigger/internal/protocol/guest"
 	timeline "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
 
@@ -13,6 +14,7 @@ type RelayService interface {
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	Timeline(context.Context, *TimelineRequest) (*timeline.Timeline, error)
+	Attestation(context.Context, *AttestationRequest) (*guest.AttestationResponse, error)
 }
 
 func RegisterRelayService(srv *ttrpc.Server, svc RelayService) {
@@ -45,6 +47,13 @@ func RegisterRelayService(srv *ttrpc.Server, svc RelayService) {
 					return nil, err
 				}
 				return svc.Timeline(ctx, &req)
+			},
+			"Attestation": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AttestationRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Attestation(ctx, &req)
 			},
 		},
 	})
@@ -87,6 +96,14 @@ func (c *relayClient) List(ctx context.Context, req *ListRequest) (*ListResponse
 func (c *relayClient) Timeline(ctx context.Context, req *TimelineRequest) (*timeline.Timeline, error) {
 	var resp timeline.Timeline
 	if err := c.client.Call(ctx, "outrigger.relay.v1.Relay", "Timeline", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *relayClient) Attestation(ctx context.Context, req *AttestationRequest) (*guest.AttestationResponse, error) {
+	var resp guest.AttestationResponse
+	if err := c.client.Call(ctx, "outrigger.relay.v1.Relay", "Attestation", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

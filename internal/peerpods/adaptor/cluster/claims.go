@@ -56,6 +56,7 @@ type claim struct {
 	failed   *adaptor.Change // why the last step failed
 	stuck    *adaptor.Change // why the removal does not go on
 	guest    []timeline.Step // the steps of its start in the guest
+	attested *adaptor.Change // what its key broker says of the VM
 	outdated bool
 	released bool
 	// created is closed when the PeerPod exists.
@@ -90,6 +91,10 @@ func (c *tracker) observe(change adaptor.Change) {
 		}
 	case adaptor.ChangeTimeline:
 		if c.cluster.opts.GuestSteps && c.update(id, func(cl *claim) { cl.guest = change.Timeline.Summary() }) {
+			c.queue.Add(id)
+		}
+	case adaptor.ChangeAttested:
+		if c.update(id, func(cl *claim) { cl.attested = &change }) {
 			c.queue.Add(id)
 		}
 	case adaptor.ChangeStuck:
@@ -199,7 +204,7 @@ func (c *tracker) sync(ctx context.Context, id string) error {
 
 func (c *tracker) write(ctx context.Context, cl *claim) error {
 	c.mu.Lock()
-	rec, failed, stuck, guest, released := cl.rec, cl.failed, cl.stuck, cl.guest, cl.released
+	rec, failed, stuck, guest, attested, released := cl.rec, cl.failed, cl.stuck, cl.guest, cl.attested, cl.released
 	cl.outdated = !released
 	c.mu.Unlock()
 	if released {
@@ -210,7 +215,11 @@ func (c *tracker) write(ctx context.Context, cl *claim) error {
 			return err
 		}
 	}
-	pp, err := c.peerPods.Update(ctx, cl.pp, changes(&rec, failed, stuck, guest)...)
+	list := changes(&rec, failed, stuck, guest)
+	if attested != nil {
+		list = append(list, claims.Attested(attested.Attestation, attested.Err))
+	}
+	pp, err := c.peerPods.Update(ctx, cl.pp, list...)
 	if apierrors.IsNotFound(err) {
 		cl.pp = nil // somebody deleted it; it is created again
 	}
@@ -220,7 +229,7 @@ func (c *tracker) write(ctx context.Context, cl *claim) error {
 	cl.pp = pp
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cl.outdated = cl.rec.Step != rec.Step || cl.failed != failed || cl.stuck != stuck || len(cl.guest) != len(guest) // it may have changed since
+	cl.outdated = cl.rec.Step != rec.Step || cl.failed != failed || cl.stuck != stuck || cl.attested != attested || len(cl.guest) != len(guest) // it may have changed since
 	return nil
 }
 

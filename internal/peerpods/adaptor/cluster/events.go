@@ -125,6 +125,12 @@ func (r *recorder) observe(change adaptor.Change) {
 		if change.Err == nil {
 			r.emit(&rec, normal, claims.ReasonReady, fmt.Sprintf("the pod's VM is ready, %s after it was asked for", rounded(change.Took)))
 		}
+	case adaptor.ChangeAttested:
+		if change.Err != nil {
+			r.warn(&rec, claims.ReasonAttestationRefused, claims.AttestationMessage(change.Attestation, change.Err))
+		} else {
+			r.emit(&rec, normal, claims.ReasonAttested, claims.AttestationMessage(change.Attestation, nil))
+		}
 	case adaptor.ChangeFailed:
 		if !interrupted(change.Err) {
 			r.warn(&rec, claims.Reason(change.Err), describe(change.Err))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/relay"
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
+	guestpb "github.com/outrigger/outrigger/internal/protocol/guest"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
@@ -149,6 +150,10 @@ func (r relayServer) List(ctx context.Context, _ *relaypb.ListRequest) (*relaypb
 
 func (r relayServer) Timeline(ctx context.Context, req *relaypb.TimelineRequest) (*timelinepb.Timeline, error) {
 	return r.Relay.Timeline(ctx, req.GetId())
+}
+
+func (r relayServer) Attestation(ctx context.Context, req *relaypb.AttestationRequest) (*guestpb.AttestationResponse, error) {
+	return r.Relay.Attestation(ctx, req.GetId())
 }
 
 // serveRelay returns how to end it.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/relay"
 	"github.com/outrigger/outrigger/internal/program"
+	guestpb "github.com/outrigger/outrigger/internal/protocol/guest"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	timelinepb "github.com/outrigger/outrigger/internal/protocol/timeline"
 )
@@ -61,6 +62,12 @@ func (l *relayLink) Timeline(ctx context.Context, id string) (*timelinepb.Timeli
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	return ask(ctx, l, relaypb.RelayService.Timeline, &relaypb.TimelineRequest{Id: id})
+}
+
+func (l *relayLink) Attestation(ctx context.Context, id string) (*guestpb.AttestationResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return ask(ctx, l, relaypb.RelayService.Attestation, &relaypb.AttestationRequest{Id: id})
 }
 
 // ask calls the relay. If the connection has broken it calls again on a new

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger/outrigger/internal/attest"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
+)
+
+// Confidential is what a pod gets because its VM can prove what it is.
+type Confidential interface {
+	// Listen returns where the pod's containers ask for resources, in their network namespace; nil if the pod
+	// has not asked for that.
+	Listen(namespace string) (net.Listener, error)
+	Serve(net.Listener) error
+	// Attest attests to the pod's broker, if it names one.
+	Attest(ctx context.Context)
+	Status() attest.Status
+	Evidence(ctx context.Context, reportData []byte) (json.RawMessage, error)
+	// IsSealed reports whether a text is a sealed Secret, which Unseal opens.
+	IsSealed(text []byte) bool
+	Unseal(ctx context.Context, text []byte) ([]byte, error)
+}
+
+// ConfidentialConfig is what one is made of.
+type ConfidentialConfig struct {
+	// Provisioned is the folder of what the node sent, StateDir one for state.
+	Provisioned, StateDir, Version string
+	Log                            *slog.Logger
+}
+
+// NewConfidential measures what the pod's owner has sent. It is nil in an image that cannot.
+var NewConfidential func(ConfidentialConfig) (Confidential, error)
+
+// confidential is that of this pod, from CreateSandbox on.
+type confidential struct {
+	Confidential
+	listener net.Listener
+	end      context.CancelFunc
+}
+
+// attestTime bounds what is done in advance; who needs it later tries again.
+const attestTime = 5 * time.Minute
+
+// openConfidential is called before there is a container: nothing of the pod has run when its initdata is measured.
+func (a *Agent) openConfidential() error {
+	if NewConfidential == nil {
+		return nil
+	}
+	of, err := NewConfidential(ConfidentialConfig{a.cfg.Provisioned, a.cfg.StateDir, a.cfg.Version, a.log})
+	if err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	c := &confidential{Confidential: of}
+	namespace := a.cfg.PodNetNS
+	if _, err := os.Stat(namespace); errors.Is(err, os.ErrNotExist) {
+		namespace = ""
+	}
+	if c.listener, err = of.Listen(namespace); err != nil {
+		return fmt.Errorf("listen for the pod's containers: %w", err)
+	}
+	if c.listener != nil {
+		go of.Serve(c.listener) //nolint:errcheck // ends with the listener
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), attestTime)
+	c.end = cancel
+	go of.Attest(ctx)
+	a.confidential.Store(c)
+	return nil
+}
+
+func (a *Agent) closeConfidential() {
+	if c := a.confidential.Swap(nil); c != nil {
+		c.end()
+		if c.listener != nil {
+			c.listener.Close()
+		}
+	}
+}
+
+// Attestation returns how far the pod's attestation is and, with a nonce, evidence.
+func (a *Agent) Attestation(ctx context.Context, req *guest.AttestationRequest) (*guest.AttestationResponse, error) {
+	c := a.confidential.Load()
+	if c == nil {
+		return nil, status.Error(codes.FailedPrecondition, "this VM image does not attest, or there is no sandbox yet: build one with podvm-image build --confidential")
+	}
+	is := c.Status()
+	resp := &guest.AttestationResponse{Tee: string(is.TEE), Broker: is.Broker, Accepted: is.Accepted}
+	if is.Err != nil {
+		resp.Error = is.Err.Error()
+	}
+	if len(req.GetNonce()) == 0 {
+		return resp, nil
+	}
+	data, err := attest.ForVerifier(req.GetNonce())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	resp.Evidence, err = c.Evidence(ctx, data)
+	return resp, fail(codes.Internal, err)
+}
+
+// unsealEnv opens the variables that are sealed Secrets. A container's processes share what was opened.
+func (a *Agent) unsealEnv(ctx context.Context, c *container, env []string) error {
+	of := a.confidential.Load()
+	if of == nil {
+		return nil
+	}
+	for i, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		if !of.IsSealed([]byte(value)) {
+			continue
+		}
+		plain, known := c.unsealed.Load(value)
+		if !known {
+			opened, err := of.Unseal(ctx, []byte(value))
+			if err != nil {
+				return fmt.Errorf("variable %s: %w", name, err)
+			}
+			if bytes.IndexByte(opened, 0) >= 0 {
+				return fmt.Errorf("variable %s: the sealed Secret has a zero byte, which a variable cannot have", name)
+			}
+			plain = string(opened)
+			c.unsealed.Store(value, plain)
+		}
+		env[i] = name + "=" + plain.(string)
+	}
+	return nil
+}
+
+// unsealFiles opens the files that are sealed Secrets, before they are written. What is right in the shared folder the node may read back, see
+// ReadCopied: nothing is opened there.
+func (a *Agent) unsealFiles(ctx context.Context, files []*agent.CopyFileRequest) error {
+	of := a.confidential.Load()
+	if of == nil {
+		return nil
+	}
+	for _, file := range files {
+		if file.GetOffset() != 0 || !of.IsSealed(file.GetData()) {
+			continue
+		}
+		rel := strings.TrimPrefix(file.GetPath(), sharedFolder+"/")
+		switch {
+		case !strings.Contains(rel, "/"):
+			return status.Errorf(codes.FailedPrecondition, "copy to %s: a sealed Secret that is mounted as one file, with subPath, is not opened: mount the Secret as a folder", file.GetPath())
+		case int64(len(file.GetData())) != file.GetFileSize():
+			return status.Errorf(codes.FailedPrecondition, "copy to %s: a sealed Secret of %d bytes is too large", file.GetPath(), file.GetFileSize())
+		}
+		plain, err := of.Unseal(ctx, file.GetData())
+		if err != nil {
+			return fail(codes.FailedPrecondition, fmt.Errorf("copy to %s: %w", file.GetPath(), err))
+		}
+		file.Data, file.FileSize = plain, int64(len(plain))
+	}
+	return nil
+}

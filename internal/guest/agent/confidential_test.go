@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger/outrigger/internal/attest"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
+)
+
+// opener opens sealed.TEXT as TEXT, except for sealed.refused, and counts.
+type opener struct {
+	Confidential
+	opened int
+}
+
+func (*opener) Status() attest.Status {
+	return attest.Status{TEE: attest.Sample, Broker: "https://broker", Err: errors.New("another initdata")}
+}
+
+func (*opener) Evidence(_ context.Context, reportData []byte) (json.RawMessage, error) {
+	return json.Marshal(reportData)
+}
+
+func (*opener) IsSealed(text []byte) bool { return bytes.HasPrefix(text, []byte("sealed.")) }
+
+func (o *opener) Unseal(_ context.Context, text []byte) ([]byte, error) {
+	o.opened++
+	plain := bytes.TrimPrefix(text, []byte("sealed."))
+	if string(plain) == "refused" {
+		return nil, errors.New("the broker refuses")
+	}
+	return plain, nil
+}
+
+// opening is an agent of an image that attests.
+func opening(t *testing.T) (*Agent, *opener) {
+	t.Helper()
+	a, _ := specAgent(t)
+	o := &opener{}
+	a.confidential.Store(&confidential{Confidential: o})
+	return a, o
+}
+
+// TestSealedVariables: a container's processes get what was sealed, which is opened once.
+func TestSealedVariables(t *testing.T) {
+	a, o := opening(t)
+	c := newContainer("c", t.TempDir())
+	for range 2 {
+		env := []string{"A=plain", "B=sealed.secret", "C=x=sealed.secret"}
+		if err := a.unsealEnv(t.Context(), c, env); err != nil || strings.Join(env, " ") != "A=plain B=secret C=x=sealed.secret" {
+			t.Errorf("%q, %v", env, err)
+		}
+	}
+	if o.opened != 1 {
+		t.Errorf("opened %d times", o.opened)
+	}
+	for _, bad := range []string{"sealed.refused", "sealed.no\x00text"} {
+		if err := a.unsealEnv(t.Context(), c, []string{"SECRET=" + bad}); err == nil || !strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// TestSealedFiles: files of Secrets are opened before they are written, and not where the node may read them back.
+func TestSealedFiles(t *testing.T) {
+	a, _ := opening(t)
+	a.copies = newCopier(t.TempDir())
+	send := func(path, data string, size int64) error {
+		_, err := a.CopyFile(t.Context(), &agent.CopyFileRequest{
+			Path: sharedFolder + path, Data: []byte(data), FileSize: size, FileMode: unix.S_IFREG | 0o600, DirMode: 0o700,
+			Uid: int32(os.Getuid()), Gid: int32(os.Getgid()),
+		})
+		return err
+	}
+	if err := send("/volume/key", "sealed.secret", 13); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(a.copies.shared, "volume/key")); string(data) != "secret" {
+		t.Errorf("%q, %v", data, err)
+	}
+	for path, c := range map[string]struct {
+		data string
+		size int64
+		want string
+	}{
+		"/file":           {"sealed.secret", 13, "subPath"},
+		"/volume/refused": {"sealed.refused", 14, "the broker refuses"},
+		"/volume/large":   {"sealed.secret", 14, "too large"},
+	} {
+		if err := send(path, c.data, c.size); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if _, err := os.Stat(a.copies.shared + path); err == nil {
+			t.Errorf("%s was written", path)
+		}
+	}
+}
+
+// TestAttestation: evidence is bound to the nonce in a way in which the pod's own is not, and without a nonce there is none.
+func TestAttestation(t *testing.T) {
+	a, _ := opening(t)
+	nonce := bytes.Repeat([]byte{7}, 32)
+	resp, err := a.Attestation(t.Context(), &guest.AttestationRequest{Nonce: nonce})
+	want, _ := attest.ForVerifier(nonce)
+	text, _ := json.Marshal(want)
+	if err != nil || !bytes.Equal(resp.GetEvidence(), text) || resp.GetTee() != "sample" || resp.GetError() != "another initdata" {
+		t.Errorf("%v, %v", resp, err)
+	}
+	if resp, err := a.Attestation(t.Context(), &guest.AttestationRequest{}); err != nil || len(resp.GetEvidence()) != 0 {
+		t.Errorf("%v, %v", resp, err)
+	}
+	if _, err := a.Attestation(t.Context(), &guest.AttestationRequest{Nonce: nonce[:15]}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a short nonce: %v", err)
+	}
+	a.confidential.Store(nil)
+	if _, err := a.Attestation(t.Context(), &guest.AttestationRequest{}); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("without: %v", err)
+	}
+}
+
+// TestSandboxNeedsWhatIsMeasured: a pod whose initdata this VM cannot serve does not start.
+func TestSandboxNeedsWhatIsMeasured(t *testing.T) {
+	NewConfidential = func(c ConfidentialConfig) (Confidential, error) {
+		return nil, errors.New("the initdata is not what was measured")
+	}
+	t.Cleanup(func() { NewConfidential = nil })
+	a, _ := specAgent(t)
+	a.cfg.Provisioned = t.TempDir()
+	if err := os.WriteFile(filepath.Join(a.cfg.Provisioned, "aa.toml"), []byte("[token_configs]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := a.CreateSandbox(t.Context(), &agent.CreateSandboxRequest{SandboxId: "s"})
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "not what was measured") {
+		t.Errorf("%v", err)
+	}
+	if a.confidential.Load() != nil || a.sandbox != nil {
+		t.Error("something is left")
+	}
+}
