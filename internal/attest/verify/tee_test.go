@@ -5,11 +5,15 @@ package verify
 import (
 	"bytes"
 	"context"
+	"crypto/sha512"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-eventlog/register"
+	"github.com/google/go-eventlog/tcg"
 	"github.com/google/go-eventlog/testdata"
 	snptest "github.com/google/go-sev-guest/verify/testdata"
 	tdxabi "github.com/google/go-tdx-guest/abi"
@@ -272,6 +276,36 @@ func TestQuoteOfTDXIsRefused(t *testing.T) {
 	wantError(t, "debug", err, "debug")
 }
 
+// The log's registers 1 to 4 are the RTMRs. What follows its events is memory that firmware reserved.
+func TestEventLogOfTDX(t *testing.T) {
+	log := testdata.Ubuntu2404AmdSevSnpEventLog
+	parsed, err := tcg.ParseEventLog(log, tcg.ParseOpts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rtmrs := [][]byte{make([]byte, 48), make([]byte, 48), make([]byte, 48), make([]byte, 48)}
+	measured := 0
+	for _, e := range parsed.Events(register.HashSHA384) {
+		if i := e.Index - 1; i >= 0 && i < 4 {
+			value := sha512.Sum384(append(rtmrs[i], e.Digest...))
+			rtmrs[i] = value[:]
+			measured++
+		}
+	}
+	for name, padding := range map[string]string{"nothing": "", "zeros": strings.Repeat("\x00", 5000), "ones": strings.Repeat("\xff", 5000)} {
+		padded := append(bytes.Clone(log), padding...)
+		if trimmed := attest.TrimBootLog(padded); !bytes.Equal(trimmed, log) {
+			t.Errorf("%s after a log of %d bytes: %d bytes are left", name, len(log), len(trimmed))
+		}
+		if events, err := replayCCEL(padded, rtmrs); err != nil || len(events) != measured {
+			t.Errorf("%s after a log: %d events, want %d: %v", name, len(events), measured, err)
+		}
+	}
+	rtmrs[3] = bytes.Repeat([]byte{1}, 48)
+	_, err = replayCCEL(log, rtmrs)
+	wantError(t, "another register", err, "boot log")
+}
+
 func TestSample(t *testing.T) {
 	ctx := context.Background()
 	evidence := marshal(t, attest.SampleEvidence{SVN: "1", ReportData: []byte("nonce")})
@@ -298,15 +332,21 @@ func FuzzEvidence(f *testing.F) {
 	f.Add("tpm", marshal(f, m.boot(f)))
 	identity := marshal(f, m.identity(f))
 	f.Add("identity", identity)
+	f.Add("quote", marshal(f, m.evidence(f).Quote))
 	f.Add("log", testdata.Ubuntu2404AmdSevSnpEventLog)
 	v := &Verifier{AllowSample: true, EndorsementRoots: m.verifier.EndorsementRoots}
-	// What a changed byte of signed evidence does not reach is tried alone.
+	// What comes after a signature, which anybody can make with a key of his own, is tried alone.
 	f.Fuzz(func(t *testing.T, tee string, data []byte) {
 		switch tee {
 		case "identity":
 			var i attest.TPMIdentity
 			if json.Unmarshal(data, &i) == nil {
 				_, _ = v.NewCredential(i, m.want.Credential)
+			}
+		case "quote":
+			var q attest.TPMQuote
+			if json.Unmarshal(data, &q) == nil {
+				_, _ = verifyQuote(&q, attest.FixedSize(m.want.ReportData, 32))
 			}
 		case "log":
 			if len(data) <= attest.MaxBootLog {

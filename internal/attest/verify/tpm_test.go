@@ -266,7 +266,7 @@ func TestCredentialIsOfOneKey(t *testing.T) {
 	wantError(t, "truncated message", err, "not a TPMS_ATTEST")
 }
 
-// template is of an attestation key as the attester's, but for restricted.
+// template is of an attestation key as the attester's, restricted or not.
 func template(restricted bool) tpm2.TPMTPublic {
 	return tpm2.TPMTPublic{
 		Type: tpm2.TPMAlgRSA, NameAlg: tpm2.TPMAlgSHA256,
