@@ -171,6 +171,10 @@ func TestEvidenceOfATPMIsRefused(t *testing.T) {
 		{"no credential", func(e *attest.TPMEvidence, _ *attest.Expected) { e.Credential = nil }, "does not have the credential"},
 		{"another's credential", func(e *attest.TPMEvidence, _ *attest.Expected) { e.Credential = others.Credential }, "does not have the credential"},
 		{"the secret itself", func(e *attest.TPMEvidence, w *attest.Expected) { e.Credential = w.Credential }, "does not have the credential"},
+		{"an empty secret, which anybody knows", func(e *attest.TPMEvidence, w *attest.Expected) {
+			name, _, _ := parseAttestationKey(e.AttestationKey)
+			e.Credential, w.Credential = attest.CredentialFor(nil, name), []byte{}
+		}, "0 bytes, want 16"},
 		{"a changed event", func(e *attest.TPMEvidence, _ *attest.Expected) {
 			e.RuntimeLog = strings.Replace(e.RuntimeLog, "app:1", "app:2", 1)
 		}, "runtime log does not lead"},

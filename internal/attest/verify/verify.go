@@ -32,6 +32,9 @@ type Verifier struct {
 
 // Verify returns what evidence proves, or an error that says what is wrong with it: forged, stale, of another
 // initdata, of a VM that its host may debug. Errors quote nothing of the evidence at length.
+//
+// Of a TPM without a credential the claim ak_certified is false: then evidence proves something only to who knows
+// the key, the claim ak_public, to be of a TPM.
 func (v *Verifier) Verify(ctx context.Context, tee attest.TEE, evidence json.RawMessage, want attest.Expected) (attest.Claims, error) {
 	verify, known := map[attest.TEE]func(context.Context, []byte, attest.Expected) (attest.Claims, error){
 		attest.Sample: v.sample, attest.TPM: v.tpm, attest.SNP: v.snp, attest.TDX: v.tdx,
@@ -47,6 +50,9 @@ func (v *Verifier) Verify(ctx context.Context, tee attest.TEE, evidence json.Raw
 	}
 	if want.Credential != nil && tee != attest.TPM {
 		return nil, fmt.Errorf("a credential is expected of evidence of %s, which has no endorsement key", tee)
+	}
+	if want.Credential != nil && len(want.Credential) < MinSecret {
+		return nil, fmt.Errorf("the secret of a credential has %d bytes, want %d", len(want.Credential), MinSecret)
 	}
 	claims, err := verify(ctx, evidence, want)
 	if err != nil {

@@ -35,6 +35,11 @@ type TPM struct {
 	credential []byte
 }
 
+var (
+	_ Attester        = (*TPM)(nil)
+	_ attest.Identity = (*TPM)(nil)
+)
+
 type attestationKey struct {
 	handle tpm2.NamedHandle
 	public []byte // TPM2B_PUBLIC
