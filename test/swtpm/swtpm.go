@@ -24,8 +24,8 @@ type TPM struct {
 	// Roots is the authority of its endorsement certificate.
 	Roots *x509.CertPool
 
-	folder string
-	swtpm  *stand.Process
+	program, folder string
+	swtpm           *stand.Process
 }
 
 // Start starts a TPM as its maker delivers it, with an endorsement certificate.
@@ -47,7 +47,11 @@ func StartBlank(t testing.TB) *TPM {
 
 func newTPM(t testing.TB) *TPM {
 	t.Helper()
-	s := &TPM{folder: stand.Dir(t)}
+	program, err := exec.LookPath("swtpm")
+	if err != nil {
+		t.Fatalf("%v; install swtpm and swtpm-tools, as build/setup.sh test does", err)
+	}
+	s := &TPM{program: program, folder: stand.Dir(t)}
 	if err := os.Mkdir(s.path("state"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +61,7 @@ func newTPM(t testing.TB) *TPM {
 func (s *TPM) start(t testing.TB) {
 	t.Helper()
 	s.swtpm = stand.Start(t, stand.Daemon{
-		Path: "/usr/bin/swtpm", Log: s.path("log"), Socket: s.path("socket"),
+		Path: s.program, Log: s.path("log"), Socket: s.path("socket"),
 		Args: []string{"socket", "--tpm2", "--tpmstate", "dir=" + s.path("state"),
 			"--server", "type=unixio,path=" + s.path("socket"), "--flags", "startup-clear,not-need-init"},
 	})
@@ -97,7 +101,7 @@ func (s *TPM) manufacture(t testing.TB) {
 		args = append(args, "--runas", "root") // else tss, who cannot write here
 	}
 	if out, err := exec.Command("swtpm_setup", args...).CombinedOutput(); err != nil {
-		t.Fatalf("swtpm_setup: %v (install swtpm and swtpm-tools: build/setup.sh test)\n%s", err, out)
+		t.Fatalf("swtpm_setup: %v\n%s", err, out)
 	}
 	pem, err := os.ReadFile(s.path("ca/issuer.pem"))
 	if s.Roots = x509.NewCertPool(); err != nil || !s.Roots.AppendCertsFromPEM(pem) {
