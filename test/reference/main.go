@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger/outrigger/internal/cli"
 	"github.com/outrigger/outrigger/internal/cli/kubectl"
 	"github.com/outrigger/outrigger/internal/cli/providercheck"
+	kbs "github.com/outrigger/outrigger/internal/keybroker/command"
 	capi "github.com/outrigger/outrigger/internal/machines/command"
 	capiconformance "github.com/outrigger/outrigger/internal/machines/conformance/command"
 	ccmoperator "github.com/outrigger/outrigger/internal/nodes/operator/command"
@@ -62,7 +63,7 @@ func main() {
 func commands() map[string]*cobra.Command {
 	return map[string]*cobra.Command{
 		"outrigger": cli.Command(), "kubectl-outrigger": kubectl.Command(), "capi-conformance": capiconformance.Command(),
-		"ccm-operator": ccmoperator.Command(), "provider-check": providercheck.Command(),
+		"ccm-operator": ccmoperator.Command(), "provider-check": providercheck.Command(), "outrigger-kbs": kbs.Command(),
 	}
 }
 

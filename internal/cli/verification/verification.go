@@ -8,13 +8,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -157,34 +154,21 @@ func (r *Report) ofTEE() {
 	}
 }
 
-// aliases are claims that have other names in Trustee's documents.
-var aliases = map[string]string{"trusted_ak": "ak_public"}
-
 // compare compares claims with what they must be.
-func (r *Report) compare(references map[string][]string) error {
-	if len(references) == 0 {
+func (r *Report) compare(references attest.References) error {
+	agree, err := references.Appraise(r.TEE, r.Claims)
+	switch {
+	case err != nil:
+		return err
+	case len(agree) == 0:
 		r.Unproven = append(r.Unproven, "which image was booted: give --reference-values, of podvm-image measure")
-		return nil
+	default:
+		r.Proven = append(r.Proven, "as the reference values have it: "+strings.Join(agree, ", "))
 	}
-	for _, name := range slices.Sorted(maps.Keys(references)) {
-		claim := name
-		if other, is := aliases[name]; is {
-			claim = other
-		}
-		value, is := r.Claims[claim]
-		if !is {
-			return fmt.Errorf("the evidence of %s has no claim %q, of which there is a reference value", r.TEE, name)
-		}
-		if !slices.Contains(references[name], fmt.Sprint(value)) {
-			return fmt.Errorf("%s is %.128s, which is none of its %d reference values: another image was booted, or other firmware", name, fmt.Sprint(value), len(references[name]))
-		}
-	}
-	r.Proven = append(r.Proven, "as the reference values have it: "+strings.Join(slices.Sorted(maps.Keys(references)), ", "))
 	return nil
 }
 
-// references reads the file: names with a value or a list of values.
-func (o *Options) references() (map[string][]string, error) {
+func (o *Options) references() (attest.References, error) {
 	if o.References == "" {
 		return nil, nil
 	}
@@ -192,12 +176,9 @@ func (o *Options) references() (map[string][]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--reference-values: %w", err)
 	}
-	var file map[string][]string
-	if err := json.Unmarshal([]byte(text), &file); err != nil {
-		return nil, fmt.Errorf(`--reference-values: %s is not JSON of the form {"NAME": ["VALUE", ...], ...}`, o.References)
-	}
-	if len(file) == 0 {
-		return nil, fmt.Errorf("--reference-values: %s has none", o.References)
+	file, err := attest.ParseReferences([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("--reference-values: %s: %w", o.References, err)
 	}
 	return file, nil
 }

@@ -88,8 +88,8 @@ func TestFilesOfTheUser(t *testing.T) {
 		{Options{InitData: file(t, "algorithm = 'md5'")}, "initdata"},
 		{Options{InitData: file(t, strings.Repeat("x", maxFile+1))}, "2 MiB"},
 		{Options{References: "/nowhere"}, "--reference-values"},
-		{Options{References: file(t, "[]")}, "not JSON of the form"},
-		{Options{References: file(t, "{}")}, "has none"},
+		{Options{References: file(t, "[]")}, "JSON of the form"},
+		{Options{References: file(t, "{}")}, "no reference value"},
 	} {
 		if _, err := c.opts.Verify(context.Background(), "web", sample(t, nonce), nonce, ""); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c.opts, err)
