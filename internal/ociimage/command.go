@@ -8,8 +8,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -18,7 +20,11 @@ import (
 )
 
 // Command is the command line of oci-image.
-type Command struct{ Stdout, Stderr io.Writer }
+type Command struct {
+	Stdout, Stderr io.Writer
+	// More are further commands by their names, of packages that link more.
+	More map[string]func(stdout io.Writer, args []string) error
+}
 
 type arguments struct {
 	output, name  string
@@ -32,13 +38,20 @@ type arguments struct {
 
 // Run does what args say and returns the exit code.
 func (c *Command) Run(args []string) int {
-	var err error
-	if len(args) > 0 && args[0] == "push" {
-		err = c.push(args[1:])
-	} else {
-		err = c.pack(args)
+	return program.Exit("oci-image", c.Stderr, c.run(args))
+}
+
+func (c *Command) run(args []string) error {
+	if len(args) == 0 {
+		return c.pack(args)
 	}
-	return program.Exit("oci-image", c.Stderr, err)
+	if more, is := c.More[args[0]]; is {
+		return more(c.Stdout, args[1:])
+	}
+	if args[0] == "push" {
+		return c.push(args[1:])
+	}
+	return c.pack(args)
 }
 
 func (c *Command) pack(args []string) error {
@@ -95,6 +108,9 @@ func (c *Command) parse(args []string) (*arguments, error) {
 	if errors.Is(err, flag.ErrHelp) {
 		fs.SetOutput(c.Stdout)
 		fmt.Fprintln(c.Stdout, "usage: oci-image -output FOLDER [flags] /PATH/IN/IMAGE=FILE...\n       oci-image push FOLDER REFERENCE")
+		for _, name := range slices.Sorted(maps.Keys(c.More)) {
+			fmt.Fprintf(c.Stdout, "       oci-image %s -h\n", name)
+		}
 		fs.PrintDefaults()
 		return nil, err
 	}

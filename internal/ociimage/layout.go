@@ -74,7 +74,7 @@ func write(dir, name string, images []v1.Image) (v1.Hash, error) {
 		}
 		return images[0].Digest()
 	}
-	index, err := join(images)
+	index, err := Join(images)
 	if err != nil {
 		return v1.Hash{}, err
 	}
@@ -84,8 +84,8 @@ func write(dir, name string, images []v1.Image) (v1.Hash, error) {
 	return index.Digest()
 }
 
-// join makes one image of those for several architectures.
-func join(images []v1.Image) (v1.ImageIndex, error) {
+// Join makes one image of those for several architectures.
+func Join(images []v1.Image) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, image := range images {
 		platform, err := platformOf(image)
@@ -124,7 +124,7 @@ func Push(ctx context.Context, dir, reference string) (string, error) {
 		return "", fmt.Errorf("%d images are in it, not one", len(manifest.Manifests))
 	}
 	one := manifest.Manifests[0]
-	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	options := RegistryOptions(ctx)
 	if one.MediaType.IsIndex() {
 		index, err := all.ImageIndex(one.Digest)
 		if err == nil {
@@ -137,4 +137,9 @@ func Push(ctx context.Context, dir, reference string) (string, error) {
 		err = remote.Write(ref, image, options...)
 	}
 	return ref.Context().Name() + "@" + one.Digest.String(), err
+}
+
+// RegistryOptions are those for a registry with the credentials of `docker login`.
+func RegistryOptions(ctx context.Context) []remote.Option {
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 }

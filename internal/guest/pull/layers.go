@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"strings"
@@ -63,15 +64,22 @@ func (p *Puller) unpackLayers(ctx context.Context, src *source, dir string, prog
 
 func (p *Puller) streams(ctx context.Context, src *source, progress *Progress) ([]*stream, error) {
 	streams := make([]*stream, 0, len(src.manifest.Layers))
-	for _, desc := range src.manifest.Layers {
-		if err := checkLayerType(desc); err != nil {
+	for i, desc := range src.manifest.Layers {
+		encrypted, err := checkLayerType(desc)
+		if err != nil {
 			return nil, err
 		}
 		blob, err := src.repo.blob(ctx, p.cfg, desc, progress)
 		if err != nil {
 			return nil, err
 		}
-		streams = append(streams, &stream{ctx: ctx, blob: blob, name: fmt.Sprintf("%d/%d", len(streams)+1, len(src.manifest.Layers))})
+		s := &stream{ctx: ctx, blob: blob, content: blob, name: fmt.Sprintf("%d/%d", i+1, len(src.manifest.Layers))}
+		if encrypted {
+			if err := p.decrypt(ctx, s, i, src); err != nil {
+				return nil, err
+			}
+		}
+		streams = append(streams, s)
 	}
 	return streams, nil
 }
@@ -88,23 +96,26 @@ func (p *Puller) note(s *stream, began time.Duration) {
 		s.name, ms(max(end-began-s.starved, 0)), ms(s.starved)))
 }
 
-func checkLayerType(desc v1.Descriptor) error {
-	switch {
-	case strings.Contains(string(desc.MediaType), "+encrypted"):
-		return fmt.Errorf("layer %s is encrypted; this agent cannot decrypt images", desc.Digest)
-	case desc.MediaType.IsLayer(), desc.MediaType == types.OCILayerZStd, desc.MediaType == "":
-		return nil
+// checkLayerType reports whether a layer is encrypted, by its media type (ocicrypt, spec).
+func checkLayerType(desc v1.Descriptor) (encrypted bool, err error) {
+	plain, encrypted := strings.CutSuffix(string(desc.MediaType), "+encrypted")
+	switch kind := types.MediaType(plain); {
+	case kind.IsLayer(), kind == types.OCILayerZStd, desc.MediaType == "":
+		return encrypted, nil
 	}
-	return fmt.Errorf("layer %s has type %q; it takes a tar archive (plain, gzip or zstd): is this a container image?", desc.Digest, desc.MediaType)
+	return false, fmt.Errorf("layer %s has type %q; it takes a tar archive (plain, gzip or zstd): is this a container image?", desc.Digest, desc.MediaType)
 }
 
 // stream is a layer's tar archive, decompressed by a goroutine of its own a
 // little ahead of the reader.
 type stream struct {
-	ctx   context.Context
-	blob  *blob
-	ready chan []byte
-	err   error // of the goroutine; set before ready is closed
+	ctx  context.Context
+	blob *blob
+	// content is the blob, or what it is decrypted to. Its io.EOF says that all of it is right.
+	content io.Reader
+	diffID  v1.Hash // of the archive, if that is compared
+	ready   chan []byte
+	err     error // of the goroutine; set before ready is closed
 
 	rest []byte
 	full []byte // what rest is part of
@@ -132,11 +143,14 @@ func (s *stream) begin() {
 }
 
 func (s *stream) decompress() error {
-	tar, err := decompressor(s.blob)
+	tar, err := decompressor(s.content)
 	if err != nil {
 		return err
 	}
 	defer tar.Close()
+	if s.diffID.Hex != "" {
+		tar = &compared{ReadCloser: tar, sum: sha256.New(), want: s.diffID}
+	}
 	for {
 		buf := buffers.Get().(*[chunk]byte)
 		n, err := fill(tar, buf[:])
@@ -150,8 +164,8 @@ func (s *stream) decompress() error {
 			}
 		}
 		if err == io.EOF {
-			// What a decompressor left: only the end of a blob is proof of its digest.
-			_, err = io.Copy(io.Discard, s.blob)
+			// What a decompressor left: only the end is proof of a layer's digest.
+			_, err = io.Copy(io.Discard, s.content)
 			return err
 		}
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -54,6 +55,15 @@ type Config struct {
 	Platform v1.Platform
 	// Marks is where steps of the pod's start are noted.
 	Marks marks.Marks
+	// Policy is asked about each image before a layer of it is fetched, also if the same image is
+	// there already: the manifest that it has seen is the one that is unpacked. Nil accepts all.
+	Policy func(context.Context, *Candidate) error
+	// Decrypt makes the plain layer of an encrypted one. It fails at once if it has no key, and what it
+	// returns ends with io.EOF only if all that was read is what was encrypted. If it is nil, images
+	// with encrypted layers are errors.
+	Decrypt func(ctx context.Context, layer v1.Descriptor, ciphertext io.Reader) (io.Reader, error)
+	// Pulled is called with each image that Pull returns, before it does. If it fails, so does Pull.
+	Pulled func(reference, digest string) error
 	// Backoff is the pause after a first failure; it doubles with each
 	// further one. The default is 500 ms.
 	Backoff time.Duration
@@ -132,6 +142,9 @@ func (p *Puller) Pull(ctx context.Context, ref string, progress *Progress) (*Ima
 	ctx, cancel := leaveTime(ctx)
 	defer cancel()
 	img, err := p.pull(ctx, parsed, progress)
+	if err == nil && p.cfg.Pulled != nil {
+		err = p.cfg.Pulled(img.Name, img.Digest.String())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("pull image %s: %w", ref, err)
 	}
@@ -167,6 +180,9 @@ func (p *Puller) pull(ctx context.Context, ref name.Reference, progress *Progres
 		return nil, err
 	}
 	p.cfg.Marks.Note("resolve-image", began, ref.Name())
+	if err := p.admit(ctx, ref, src); err != nil {
+		return nil, err
+	}
 	img := &Image{
 		Name: ref.Name(), Digest: src.digest, Config: src.config.Config,
 		// Unlike the config's digest the manifest's covers the compressed layers, which are verified.

@@ -32,6 +32,7 @@ var acceptedManifests = strings.Join([]string{
 type source struct {
 	repo     *repository
 	digest   v1.Hash
+	digests  []v1.Hash // with that of the index it is from
 	manifest *v1.Manifest
 	config   *v1.ConfigFile
 }
@@ -117,12 +118,16 @@ func (p *Puller) resolveAt(ctx context.Context, ref name.Reference) (*source, er
 	if err != nil {
 		return nil, err
 	}
+	digests := []v1.Hash{doc.digest}
 	if doc.kind.IsIndex() {
 		if doc, err = p.manifestFromIndex(ctx, repo, ref, doc.raw); err != nil {
 			return nil, err
 		}
 	}
-	src := &source{repo: repo, digest: doc.digest}
+	if doc.digest != digests[0] {
+		digests = []v1.Hash{doc.digest, digests[0]}
+	}
+	src := &source{repo: repo, digest: doc.digest, digests: digests}
 	if src.manifest, err = v1.ParseManifest(bytes.NewReader(doc.raw)); err != nil {
 		return nil, fmt.Errorf("manifest %s: %w", doc.digest, err)
 	}
