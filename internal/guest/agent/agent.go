@@ -132,13 +132,14 @@ func New(cfg Config) (*Agent, error) {
 			return nil, err
 		}
 	}
-	images, err := pull.New(cfg.Images)
-	if err != nil {
-		return nil, err
-	}
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: cfg.reaper, runtime: cfg.runtime, images: images, oom: newOOMQueue(),
+		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: cfg.reaper, runtime: cfg.runtime, oom: newOOMQueue(),
 		containers: make(map[string]*container),
+	}
+	a.confide(&cfg.Images)
+	var err error
+	if a.images, err = pull.New(cfg.Images); err != nil {
+		return nil, err
 	}
 	a.copies = newCopier(cfg.Root)
 	if err := a.recover(); err != nil || a.sandbox == nil {

@@ -8,18 +8,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/attest"
+	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // Confidential is what a pod gets because its VM can prove what it is.
@@ -35,6 +40,12 @@ type Confidential interface {
 	// IsSealed reports whether a text is a sealed Secret, which Unseal opens.
 	IsSealed(text []byte) bool
 	Unseal(ctx context.Context, text []byte) ([]byte, error)
+	// AdmitImage, DecryptLayer and Pulled are those of [pull.Config].
+	AdmitImage(ctx context.Context, image *pull.Candidate) error
+	DecryptLayer(ctx context.Context, layer v1.Descriptor, ciphertext io.Reader) (io.Reader, error)
+	Pulled(reference, digest string) error
+	// RegistryAuth returns credentials for registries in place of the node's, or nil.
+	RegistryAuth(ctx context.Context) ([]byte, error)
 }
 
 // ConfidentialConfig is what one is made of.
@@ -52,6 +63,9 @@ type confidential struct {
 	Confidential
 	listener net.Listener
 	end      context.CancelFunc
+
+	authLock sync.Mutex
+	auth     bool // the credentials for registries were brought
 }
 
 // attestTime bounds what is done in advance; who needs it later tries again.
@@ -113,6 +127,54 @@ func (a *Agent) Attestation(ctx context.Context, req *guest.AttestationRequest) 
 	}
 	resp.Evidence, err = c.Evidence(ctx, data)
 	return resp, fail(codes.Internal, err)
+}
+
+// confide has images pulled as the pod's owner wants it. What an image asks for before there is a pod is not refused: the pod is asked
+// again.
+func (a *Agent) confide(c *pull.Config) {
+	if NewConfidential == nil {
+		return
+	}
+	c.Policy = func(ctx context.Context, image *pull.Candidate) error {
+		if of := a.confidential.Load(); of != nil {
+			return of.AdmitImage(ctx, image)
+		}
+		return nil
+	}
+	c.Decrypt = func(ctx context.Context, layer v1.Descriptor, ciphertext io.Reader) (io.Reader, error) {
+		if of := a.confidential.Load(); of != nil {
+			return of.DecryptLayer(ctx, layer, ciphertext)
+		}
+		return nil, errors.New("there is no pod yet whose key broker could have the key")
+	}
+	c.Pulled = func(reference, digest string) error {
+		if of := a.confidential.Load(); of != nil {
+			return of.Pulled(reference, digest)
+		}
+		return nil
+	}
+}
+
+// bringAuth puts the pod's own credentials for registries in the place of the node's.
+func (a *Agent) bringAuth(ctx context.Context) error {
+	of := a.confidential.Load()
+	if of == nil {
+		return nil
+	}
+	of.authLock.Lock()
+	defer of.authLock.Unlock()
+	if of.auth {
+		return nil
+	}
+	auth, err := of.RegistryAuth(ctx)
+	if err == nil && auth != nil {
+		err = wholefile.Replace(a.cfg.Images.AuthFile, auth, 0o600)
+	}
+	if err != nil {
+		return status.Errorf(codes.FailedPrecondition, "the pod's credentials for registries: %v", err)
+	}
+	of.auth = true
+	return nil
 }
 
 // unsealEnv opens the variables that are sealed Secrets. A container's processes share what was opened.

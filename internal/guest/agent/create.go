@@ -132,6 +132,9 @@ func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, 
 	if err := a.rememberSandbox(sb); err != nil || image == nil {
 		return nil, err
 	}
+	if err := a.bringAuth(ctx); err != nil {
+		return nil, err
+	}
 	progress := pull.NewProgress()
 	c.pull.Store(progress)
 	defer c.pull.Store(nil)

@@ -21,6 +21,7 @@ import (
 	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/attest/eventlog"
 	"github.com/outrigger/outrigger/internal/guest/attester"
+	"github.com/outrigger/outrigger/internal/ociimage/signed"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
@@ -52,8 +53,12 @@ type Hub struct {
 	// asked: there is an aa.toml or a cdh.toml.
 	asked bool
 
-	mu     sync.Mutex
-	status attest.Status
+	policyLock sync.Mutex // held while the policy for images is fetched
+	policy     *signed.Policy
+
+	mu       sync.Mutex
+	status   attest.Status
+	recorded map[eventlog.Event]bool
 }
 
 // New reads the pod's initdata and measures it. What it asks for and this image does not have is an error.
@@ -72,7 +77,7 @@ func New(ctx context.Context, cfg Config) (*Hub, error) {
 	if err := cfg.Attester.BindInitData(ctx, digest); err != nil {
 		return nil, fmt.Errorf("measure the initdata: %w", err)
 	}
-	h := &Hub{cfg: cfg, asked: strings.TrimSpace(data.Data[aaFile]+data.Data[cdhFile]) != ""}
+	h := &Hub{cfg: cfg, recorded: map[eventlog.Event]bool{}, asked: strings.TrimSpace(data.Data[aaFile]+data.Data[cdhFile]) != ""}
 	if h.settings, err = parseSettings(data.Data[aaFile], data.Data[cdhFile]); err != nil {
 		return nil, err
 	}
@@ -170,35 +175,4 @@ func (h *Hub) Resource(ctx context.Context, uri string) ([]byte, error) {
 // Evidence returns evidence that is bound to data.
 func (h *Hub) Evidence(ctx context.Context, data []byte) (json.RawMessage, error) {
 	return h.cfg.Attester.Evidence(ctx, data)
-}
-
-// Pulled records an image that the pod runs, if the TEE has a register for events.
-func (h *Hub) Pulled(ctx context.Context, image, digest string) error {
-	event, err := eventlog.PullImage(image, digest)
-	if err != nil {
-		return err
-	}
-	if err := h.cfg.Attester.Extend(ctx, event); !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return nil
-}
-
-// ImagePolicy returns the pod's policy for images, or nil; and the URI of its credentials for registries, or "".
-func (h *Hub) ImagePolicy(ctx context.Context) ([]byte, error) {
-	switch {
-	case h.settings.imagePolicy != "":
-		return []byte(h.settings.imagePolicy), nil
-	case h.settings.imagePolicyURI != "":
-		return h.Resource(ctx, h.settings.imagePolicyURI)
-	}
-	return nil, nil
-}
-
-// RegistryAuth returns the pod's credentials for registries, a Docker config.json, or nil.
-func (h *Hub) RegistryAuth(ctx context.Context) ([]byte, error) {
-	if h.settings.authURI == "" {
-		return nil, nil
-	}
-	return h.Resource(ctx, h.settings.authURI)
 }

@@ -24,9 +24,12 @@ import (
 	"testing"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/attest/eventlog"
+	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/keybroker"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
@@ -222,8 +225,8 @@ func newKey(t *testing.T) (*ecdsa.PrivateKey, string) {
 	return key, string(public)
 }
 
-// encrypted returns what A256GCM makes of a text.
-func encrypted(t *testing.T, key, iv []byte, text string) string {
+// sealedWith returns what A256GCM makes of a text.
+func sealedWith(t *testing.T, key, iv []byte, text string) string {
 	t.Helper()
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -260,7 +263,7 @@ func TestUnseal(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"vault":              {good, "sesame"},
 		"vault, line feed":   {good + "\n", "sesame"},
-		"envelope":           {seal(t, key, kid, envelope(encrypted(t, kek, iv, string(dek)), encrypted(t, dek, iv, "open"))), "open"},
+		"envelope":           {seal(t, key, kid, envelope(sealedWith(t, kek, iv, string(dek)), sealedWith(t, dek, iv, "open"))), "open"},
 		"altered":            {altered, "! signature"},
 		"other's signature":  {seal(t, other, kid, vault), "! signature"},
 		"no kid":             {seal(t, key, "", vault), "! kid"},
@@ -273,9 +276,9 @@ func TestUnseal(t *testing.T) {
 		"unknown type":       {seal(t, key, kid, strings.Replace(vault, "vault", "chest", 1)), "! chest"},
 		"not JSON":           {seal(t, key, kid, "x"), "! JSON"},
 		"no such resource":   {seal(t, key, kid, strings.Replace(vault, "secret/1", "secret/3", 1)), "! not found"},
-		"envelope, wrong":    {seal(t, key, kid, envelope(encrypted(t, dek, iv, string(dek)), encrypted(t, dek, iv, "open"))), "! another key"},
-		"envelope, altered":  {seal(t, key, kid, envelope(encrypted(t, kek, iv, string(dek)), encrypted(t, kek, iv, "open"))), "! another key"},
-		"envelope, short":    {seal(t, key, kid, envelope(encrypted(t, kek, iv, "short"), "")), "! 5 bytes"},
+		"envelope, wrong":    {seal(t, key, kid, envelope(sealedWith(t, dek, iv, string(dek)), sealedWith(t, dek, iv, "open"))), "! another key"},
+		"envelope, altered":  {seal(t, key, kid, envelope(sealedWith(t, kek, iv, string(dek)), sealedWith(t, kek, iv, "open"))), "! another key"},
+		"envelope, short":    {seal(t, key, kid, envelope(sealedWith(t, kek, iv, "short"), "")), "! 5 bytes"},
 		"envelope, AES-CTR":  {seal(t, key, kid, strings.Replace(envelope("", ""), `"A256GCM","iv"`, `"A256CTR","iv"`, 1)), "! "},
 		"too large":          {"sealed." + strings.Repeat("x", MaxSealed), "! at most"},
 		"symmetric key used": {seal(t, key, "kbs:///default/kek/1", vault), "! JSON Web Key"},
@@ -353,7 +356,7 @@ func TestREST(t *testing.T) {
 			t.Errorf("%s %s: %d %q; want %d %s", c.method, c.path, resp.StatusCode, &body, c.code, c.want)
 		}
 	}
-	if err := h.Pulled(t.Context(), "docker.io/library/busybox:1", "sha256:00"); err != nil || len(m.events) != 2 || m.events[1].Operation != "PullImage" {
+	if err := h.Pulled("docker.io/library/busybox:1", "sha256:00"); err != nil || len(m.events) != 2 || m.events[1].Operation != "PullImage" {
 		t.Errorf("%v, %v", m.events, err)
 	}
 	far := httptest.NewRequest("GET", "/cdh/resource/default/key/1", nil)
@@ -399,4 +402,31 @@ func FuzzUnseal(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestImagePolicy: the policy for images is in the initdata or at the broker, and one that is not there or not read admits nothing.
+func TestImagePolicy(t *testing.T) {
+	const uri = "kbs:///default/security-policy/1"
+	image, err := name.ParseReference("registry.example/app:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ image, stored, want string }{
+		{"", "", ""},
+		{"image_security_policy = '{\"default\": [{\"type\": \"insecureAcceptAnything\"}]}'", "", ""},
+		{"image_security_policy = '{\"default\": [{\"type\": \"reject\"}]}'", "", "reject"},
+		{"image_security_policy_uri = '" + uri + "'", `{"default": [{"type": "insecureAcceptAnything"}]}`, ""},
+		{"image_security_policy_uri = '" + uri + "'", `{"default": [{"type": "reject"}]}`, "reject"},
+		{"image_security_policy_uri = '" + uri + "'", "no JSON", "policy for images"},
+		{"image_security_policy_uri = 'kbs:///default/security-policy/2'", "", "not found"},
+	} {
+		h, _, err := with(t, map[string]string{cdhFile: withBroker + "[image]\n" + c.image + "\n"}, broker{uri: c.stored})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = h.AdmitImage(t.Context(), &pull.Candidate{Reference: image, Digests: []v1.Hash{{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s, stored %q: %v; want %s", c.image, c.stored, err, c.want)
+		}
+	}
 }

@@ -117,9 +117,14 @@ func New(cfg Config) (*Puller, error) {
 
 const partSuffix = ".part"
 
+// Dialer returns what dials from this VM, which may be a restored one.
+func Dialer() *net.Dialer {
+	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Resolver: resolver}
+}
+
 func newTransport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Resolver: resolver}).DialContext
+	t.DialContext = Dialer().DialContext
 	t.ResponseHeaderTimeout = 30 * time.Second
 	t.TLSHandshakeTimeout = 20 * time.Second
 	t.MaxIdleConnsPerHost = 4
