@@ -90,6 +90,7 @@ type session struct {
 
 	key   *ecdsa.PublicKey // of the VM, once it has attested
 	input map[string]any   // of the policy
+	why   string           // it has its ear.status, and which initdata
 }
 
 // New checks a configuration.
@@ -297,7 +298,8 @@ func (s *Server) attest(r *http.Request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.accept(id, found, key, &message, s.appraise(found.tee, claims, initdata))
+	appraisal, why := s.appraise(found.tee, claims, initdata)
+	return s.accept(id, found, key, &message, appraisal, why)
 }
 
 func readInitData(given *keybroker.InitData) (*cloudinit.InitData, error) {
@@ -319,7 +321,7 @@ const (
 
 // appraise returns what policies get: names are Trustee's (attestation-service/docs/attestation_token.md), except for init_data_digest, which
 // is there if the VM sent the initdata that it has measured.
-func (s *Server) appraise(tee attest.TEE, claims attest.Claims, initdata *cloudinit.InitData) map[string]any {
+func (s *Server) appraise(tee attest.TEE, claims attest.Claims, initdata *cloudinit.InitData) (appraisal map[string]any, why string) {
 	evidence := map[string]any{string(tee): claims}
 	for _, name := range []string{"report_data", "init_data"} {
 		if value, is := claims[name]; is {
@@ -330,7 +332,7 @@ func (s *Server) appraise(tee attest.TEE, claims attest.Claims, initdata *cloudi
 		evidence["init_data_digest"] = initdata.Digest()
 		evidence["init_data_claims"] = initDataClaims(initdata)
 	}
-	status, why := warning, "there is no reference value for this TEE"
+	status, why := warning, "there is no reference value for its TEE"
 	agree, err := s.cfg.References.Appraise(tee, claims)
 	switch {
 	case err != nil:
@@ -338,9 +340,12 @@ func (s *Server) appraise(tee attest.TEE, claims attest.Claims, initdata *cloudi
 	case len(agree) > 0:
 		status, why = affirming, "as the reference values have it: "+strings.Join(agree, ", ")
 	}
+	if initdata != nil {
+		why += ", with the initdata " + initdata.Digest()
+	}
 	return map[string]any{"submods": map[string]any{"cpu0": map[string]any{
-		"ear.status": status, "ear.appraisal-policy-id": "reference-values", "outrigger.why": why, "ear.veraison.annotated-evidence": evidence,
-	}}}
+		"ear.status": status, "ear.appraisal-policy-id": "reference-values", "ear.veraison.annotated-evidence": evidence,
+	}}}, why
 }
 
 // initDataClaims returns the settings in an initdata as JSON, where they are TOML.
@@ -356,7 +361,7 @@ func initDataClaims(initdata *cloudinit.InitData) map[string]any {
 }
 
 // accept makes the session one of a VM that has attested, and returns its token.
-func (s *Server) accept(id string, found *session, key *ecdsa.PublicKey, message *keybroker.Attestation, appraisal map[string]any) (*answer, error) {
+func (s *Server) accept(id string, found *session, key *ecdsa.PublicKey, message *keybroker.Attestation, appraisal map[string]any, why string) (*answer, error) {
 	now := s.cfg.now()
 	input := map[string]any{
 		"iss": "outrigger-kbs", "iat": now.Unix(), "exp": found.until.Unix(), "tee-pubkey": message.RuntimeData.PubKey,
@@ -382,9 +387,9 @@ func (s *Server) accept(id string, found *session, key *ecdsa.PublicKey, message
 		return nil, err
 	}
 	s.mu.Lock()
-	found.key, found.input = key, plain
+	found.key, found.input, found.why = key, plain, why
 	s.mu.Unlock()
-	s.cfg.Log.Info("attested", "tee", found.tee, "appraisal", appraisal["submods"].(map[string]any)["cpu0"].(map[string]any)["outrigger.why"])
+	s.cfg.Log.Info("attested", "tee", found.tee, "appraisal", why)
 	return &answer{"application/json", id, keybroker.Token{Token: token}}, nil
 }
 
@@ -395,7 +400,7 @@ func (s *Server) resource(r *http.Request) (*answer, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	key, input := found.key, found.input
+	key, input, why := found.key, found.input, found.why
 	s.mu.Unlock()
 	if key == nil {
 		return nil, &failure{http.StatusUnauthorized, "TokenNotFound", errors.New("this session has not attested")}
@@ -406,7 +411,7 @@ func (s *Server) resource(r *http.Request) (*answer, error) {
 		return nil, &failure{http.StatusNotFound, "InvalidRequestPath", err}
 	}
 	if err := s.policy.allow(r.Context(), input, names, r.URL.Query()); err != nil {
-		return nil, &failure{http.StatusForbidden, "PolicyDeny", fmt.Errorf("resource %s: %w", name, err)}
+		return nil, &failure{http.StatusForbidden, "PolicyDeny", fmt.Errorf("resource %s: %w; of the VM: %s", name, err, why)}
 	}
 	data, err := s.read(name)
 	if err != nil {
