@@ -181,6 +181,11 @@ func (s *Server) auth(r *http.Request) (*answer, error) {
 	if request.Version != keybroker.Version {
 		return nil, fmt.Errorf("version %.32q of the protocol: this broker has %s", request.Version, keybroker.Version)
 	}
+	switch attest.TEE(request.TEE) {
+	case attest.Sample, attest.TPM, attest.SNP, attest.TDX:
+	default: // also a text of megabytes, which a session would keep
+		return nil, fmt.Errorf("no verifier for evidence of %.32q: the known ones are sample, snp, tdx and tpm", request.TEE)
+	}
 	opened := &session{tee: attest.TEE(request.TEE), until: s.cfg.now().Add(sessionTime)}
 	random := make([]byte, 2*nonceSize)
 	if _, err := rand.Read(random); err != nil {
