@@ -451,6 +451,26 @@ func TestSessionsAreBounded(t *testing.T) {
 	oldest.refused(status, reply, 401, "never was")
 }
 
+// TestHeaderIsWrittenTheSameAgain: Confidential Containers' client authenticates the header as it writes it again, alg and enc first, all
+// others in the order of their names.
+func TestHeaderIsWrittenTheSameAgain(t *testing.T) {
+	jwe, err := encrypt([]byte(secret), &newKey(t, elliptic.P256()).PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := base64.RawURLEncoding.DecodeString(jwe.Protected)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any // whose names Go sorts; alg and enc are before epk
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := json.Marshal(all); !bytes.Equal(text, again) || len(all) != 3 {
+		t.Errorf("the header is %s, written again %s", text, again)
+	}
+}
+
 // FuzzAttestation: whatever is sent, the answer is one of the protocol's.
 func FuzzAttestation(f *testing.F) {
 	broker, err := New(Config{Verifier: &verify.Verifier{AllowSample: true}, Policy: allowAll, Resources: f.TempDir(), Key: newKey(f, elliptic.P256()), Log: slog.New(slog.DiscardHandler)})
