@@ -81,7 +81,7 @@ $(PODVM)/initrd.cpio: $(GOSOURCES) $(wildcard images/podvm/*)
 podvm-confidential: $(PODVM)/confidential/initrd.cpio ## The same with policies of pods, for QEMU, into bin/podvm/confidential
 
 $(PODVM)/confidential/initrd.cpio: $(PODVM)/initrd.cpio
-	go run ./cmd/podvm-image build --confidential --format direct --output $(@D) --cache $(CACHE)/podvm --guest-version $(VERSION)
+	go run ./cmd/podvm-image build --confidential --format direct,uki --output $(@D) --cache $(CACHE)/podvm --guest-version $(VERSION)
 
 .PHONY: node-image
 node-image: $(NODE)/$(KUBERNETES:%=%/)node.tar ## Build the image of machines that are containers into bin/node (Kubernetes: minutes, the first time); KUBERNETES=v1.35.8: of that version

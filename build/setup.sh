@@ -31,6 +31,9 @@ END
 gcc the race detector
 libc6-dev the race detector
 ovmf the firmware that boots the guest image as a disk
+swtpm the virtual TPM of such a VM
+swtpm-tools the same
+sbsigntool checks the signature of such an image
 cpio reads the initramfs that we write
 mtools reads the FAT file system that we write
 dosfstools checks that file system
@@ -60,8 +63,6 @@ git which files are ours
 curl asks the database of vulnerabilities
 jq reads JSON in guides
 cryptsetup-bin opens the disks that we encrypt
-swtpm the TPM that proves what a VM runs
-swtpm-tools its certificate
 nfs-ganesha-vfs the server of network file systems
 dbus-daemon the bus by which a service of systemd is restarted
 systemd the first process of machines from images of the shape of kind's

@@ -49,13 +49,13 @@ pack() { # pack IMAGE [FLAG]... -- [/PATH=FILE]...
     "/usr/local/bin/$image=$programs/$image" /etc/ssl/certs/ca-certificates.crt="$ca" "$@"
 }
 
-# QEMU comes from Debian's packages qemu-system-x86, seabios and e2fsprogs. Its
+# QEMU comes from Debian's packages qemu-system-x86, seabios and e2fsprogs, TPMs of VMs from swtpm and swtpm-tools. Its
 # firmware is found by path, its accelerators are loaded by name.
 pack_qemu() {
   local share=/usr/share/qemu lib files=() file
   lib=/usr/lib/$(uname -m)-linux-gnu/qemu
   [ "$arch" = amd64 ] || { echo "images: provider-qemu is for amd64 only, not $arch" >&2; exit 1; }
-  for file in /usr/bin/qemu-system-x86_64 /usr/bin/qemu-img "$lib/accel-tcg-x86_64.so" "$(command -v mke2fs || echo /usr/sbin/mke2fs)" /etc/mke2fs.conf \
+  for file in /usr/bin/qemu-system-x86_64 /usr/bin/qemu-img /usr/bin/swtpm{,_setup,_localca,_cert} "$lib/accel-tcg-x86_64.so" "$(command -v mke2fs || echo /usr/sbin/mke2fs)" /etc/mke2fs.conf \
     $share/{kvmvapic,linuxboot,linuxboot_dma,multiboot,multiboot_dma,pvh}.bin \
     /usr/share/seabios/bios-256k.bin /usr/share/OVMF/OVMF_CODE_4M.fd /usr/share/OVMF/OVMF_VARS_4M.fd; do
     [ -e "$file" ] || { echo "images: no $file: run \`make setup\`" >&2; exit 1; }

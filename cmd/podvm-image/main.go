@@ -27,7 +27,7 @@ func main() {
 
 func rootCommand() *cobra.Command {
 	root := commandline.Root(&cobra.Command{Use: "podvm-image", Short: "Build the image that pod VMs boot"})
-	root.AddCommand(buildCommand())
+	root.AddCommand(buildCommand(), measureCommand())
 	return root
 }
 
@@ -62,17 +62,20 @@ the time of the files in the image.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.Output, "output", filepath.Join("bin", "podvm"), "folder for the image")
 	f.StringVar(&opts.Cache, "cache", commandline.Cache("podvm"), "folder for downloaded packages")
-	f.StringSliceVar(&opts.Formats, "format", []string{image.FormatInitramfs, image.FormatQcow2, image.FormatDocker}, "what to build: "+strings.Join(image.Formats(), ", ")+" (vhd is for Azure, gcp for Google Cloud, ova for vSphere, docker for docker load)")
+	f.StringSliceVar(&opts.Formats, "format", []string{image.FormatInitramfs, image.FormatQcow2, image.FormatDocker}, "what to build: "+strings.Join(image.Formats(), ", ")+" (vhd is for Azure, gcp for Google Cloud, ova for vSphere, docker for docker load, uki for a measured boot by QEMU)")
 	f.StringVar(&opts.KernelPackage, "kernel-package", "", "Debian kernel package (default: what linux-image-cloud-amd64 depends on)")
 	f.StringVar(&opts.KernelDeb, "kernel-deb", "", "kernel package file, instead of --kernel-package")
 	f.StringVar(&opts.Binaries, "binaries", "", "folder with the guest's programs, instead of building them")
 	f.StringVar(&opts.Version, "guest-version", "", "version that the guest's programs report")
-	f.StringVar(&opts.Cmdline, "cmdline", image.DefaultCmdline, "kernel command line in the disk image")
+	f.StringVar(&opts.Cmdline, "cmdline", image.DefaultCmdline, "kernel command line in the disk image and podvm.efi")
+	f.StringVar(&opts.SignKey, "sign-key", "", "key for Secure Boot, a PEM file: signs the EFI program")
+	f.StringVar(&opts.SignCert, "sign-cert", "", "certificate of --sign-key, a PEM file")
 	f.BoolVar(&opts.Confidential, "confidential", false, "add what enforces policies of pods (14 MB)")
 	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")
 	commandline.Form(cmd, &format, "out", "summary on standard output", "text", "json")
 	cmd.MarkFlagsMutuallyExclusive("kernel-package", "kernel-deb")
 	cmd.MarkFlagsMutuallyExclusive("confidential", "binaries")
+	cmd.MarkFlagsRequiredTogether("sign-key", "sign-cert")
 	return cmd
 }
 

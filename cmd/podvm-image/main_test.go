@@ -14,12 +14,16 @@ func TestExitCodes(t *testing.T) {
 		args []string
 		want int
 	}{
-		"unknown flag":    {[]string{"build", "--nosuch"}, 2},
-		"unknown command": {[]string{"frob"}, 2},
-		"unknown format":  {[]string{"build", "--format", "vmdk"}, 2},
-		"argument":        {[]string{"build", "extra"}, 2},
-		"bad form":        {[]string{"build", "-o", "yaml"}, 2},
-		"no such folder":  {[]string{"build", "--output", "/proc/nosuch"}, 1},
+		"unknown flag":            {[]string{"build", "--nosuch"}, 2},
+		"unknown command":         {[]string{"frob"}, 2},
+		"unknown format":          {[]string{"build", "--format", "vmdk"}, 2},
+		"argument":                {[]string{"build", "extra"}, 2},
+		"bad form":                {[]string{"build", "-o", "yaml"}, 2},
+		"key without certificate": {[]string{"build", "--sign-key", "x"}, 1},
+		"measure what":            {[]string{"measure"}, 2},
+		"measure in which form":   {[]string{"measure", "x", "-o", "yaml"}, 2},
+		"measure nothing":         {[]string{"measure", "/nonexistent"}, 1},
+		"no such folder":          {[]string{"build", "--output", "/proc/nosuch"}, 1},
 	} {
 		t.Run(what, func(t *testing.T) {
 			root := rootCommand()

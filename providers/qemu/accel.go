@@ -167,7 +167,7 @@ func (p *Provider) probeArguments(folder, accel string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if from.Kernel == "" {
+	if from.Firmware != "" {
 		path := filepath.Join(folder, "sector.img")
 		args = append(args, "-drive", "if=none,id=sector,format=raw,file="+path, "-device", "virtio-blk-pci,drive=sector")
 		return args, os.WriteFile(path, probeDisk(), 0o600)

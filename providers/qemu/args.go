@@ -45,6 +45,8 @@ const (
 	// memoryFD and stateFD are the saved memory and the saved rest.
 	memoryFD = 3
 	stateFD  = 4
+	// tpmFD is the end of a pair of sockets, QEMU's and swtpm's. No VM with a TPM is restored.
+	tpmFD = 3
 )
 
 // arguments returns QEMU's command line for an instance. vhost reports whether the
@@ -62,6 +64,9 @@ func arguments(r *record, vhost bool) []string {
 	}
 	args = append(args, originArguments(r)...)
 	args = append(args, networkArguments(r, vhost)...)
+	if r.TPM {
+		args = append(args, tpmArguments()...)
+	}
 	args = append(args, diskArguments("cidata", seedName, "format=raw,readonly=on")...)
 	if r.Scratch > 0 {
 		// What is on it is worth nothing after the pod. A full disk of the
@@ -108,11 +113,15 @@ func originArguments(r *record) []string {
 }
 
 func bootArguments(r *record) []string {
-	if r.Boot.Disk != "" {
-		return append([]string{
+	if r.Boot.Firmware != "" {
+		args := []string{
 			"-drive", "if=pflash,format=raw,readonly=on,file=" + escape(r.Boot.Firmware),
 			"-drive", "if=pflash,format=raw,file=" + varsName,
-		}, diskArguments("root", overlayName, "format=qcow2,discard=unmap", "bootindex=0")...)
+		}
+		if r.Boot.Disk == "" { // its command line and initramfs are inside, and measured
+			return append(args, "-kernel", r.Boot.Kernel)
+		}
+		return append(args, diskArguments("root", overlayName, "format=qcow2,discard=unmap", "bootindex=0")...)
 	}
 	words := []string{appendAll}
 	if r.Accel == AccelTCG {

@@ -60,14 +60,15 @@ type Config struct {
 	Binary string `flag:"qemu-binary" env:"QEMU_BINARY" default:"qemu-system-x86_64" usage:"QEMU, a path or a name in PATH"`
 	Accel  string `flag:"qemu-accel" env:"QEMU_ACCEL" default:"auto" choices:"auto,kvm,tcg" usage:"how guests run; auto is KVM where a guest really runs on it, else TCG"`
 
-	Kernel string `flag:"qemu-kernel" env:"QEMU_KERNEL" usage:"kernel (PVH vmlinux or bzImage), booted directly; default podvm/vmlinux beside the executable"`
+	Kernel string `flag:"qemu-kernel" env:"QEMU_KERNEL" usage:"kernel (PVH vmlinux or bzImage), booted directly, or a unified kernel image (podvm.efi), booted by UEFI; default podvm/vmlinux beside the executable, with -qemu-tpm podvm/podvm.efi"`
 	Initrd string `flag:"qemu-initrd" env:"QEMU_INITRD" usage:"initramfs; default podvm/initrd.cpio beside the executable"`
 	Disk   string `flag:"qemu-disk" env:"QEMU_DISK" usage:"qcow2 disk with UEFI boot, in place of kernel and initramfs"`
 	// Firmware's variable store is the file of the same name with VARS for
 	// CODE. The default is of Debian's package ovmf.
-	Firmware string `flag:"qemu-firmware" env:"QEMU_FIRMWARE" default:"/usr/share/OVMF/OVMF_CODE_4M.fd" usage:"UEFI code for -qemu-disk"`
+	Firmware string `flag:"qemu-firmware" env:"QEMU_FIRMWARE" default:"/usr/share/OVMF/OVMF_CODE_4M.fd" usage:"UEFI code for -qemu-disk, or for a unified kernel image"`
 	ImageDir string `flag:"qemu-image-dir" env:"QEMU_IMAGE_DIR" usage:"folder of the images that pods may name; default that of the initramfs or disk"`
 	Append   string `flag:"qemu-append" env:"QEMU_APPEND" usage:"more words for the kernel's command line"`
+	TPM      string `flag:"qemu-tpm" env:"QEMU_TPM" default:"off" choices:"off,on,uefi" usage:"give each VM a TPM 2.0 (swtpm) and boot it by UEFI, which measures what it boots; uefi: those VMs whose image boots by UEFI"`
 
 	// CPUs and Memory: the bounds are maxCPUs and minMemory.
 	CPUs        int64 `flag:"qemu-cpus" env:"QEMU_CPUS" default:"1" min:"1" max:"288" usage:"virtual CPUs of a pod that asks for none"`
@@ -162,6 +163,7 @@ func (c Config) validate() error {
 	if c.Disk != "" && (c.Kernel != "" || c.Initrd != "") {
 		errs = append(errs, bad("disk", "set it or -qemu-kernel and -qemu-initrd, not both"))
 	}
+	errs = append(errs, c.validateUKI())
 	if c.Disk != "" && c.Templates == TemplatesAlways {
 		errs = append(errs, bad("templates", "always: VMs that boot a disk (-qemu-disk) cannot be restored; set auto or never"))
 	}
@@ -176,6 +178,29 @@ func (c Config) validate() error {
 	}
 	if c.Addressing == AddressingDHCP && !c.Subnet.IsValid() {
 		errs = append(errs, bad("addressing", "dhcp needs -qemu-subnet, an IPv4 prefix"))
+	}
+	return errors.Join(errs...)
+}
+
+// validateUKI reports what does not fit a unified kernel image, whose command line and initramfs are inside, or a TPM,
+// into which only UEFI measures.
+func (c Config) validateUKI() error {
+	uki, tpm := isUKI(c.Kernel), c.TPM == TPMOn
+	if !uki && !tpm {
+		return nil
+	}
+	var errs []error
+	if c.Kernel != "" && !uki {
+		errs = append(errs, bad("kernel", "%s is not a unified kernel image, which -qemu-tpm=on needs: name a podvm.efi (podvm-image build --format uki), or set -qemu-disk", c.Kernel))
+	}
+	if c.Initrd != "" {
+		errs = append(errs, bad("initrd", "a unified kernel image has its own: leave it out"))
+	}
+	if c.Append != "" {
+		errs = append(errs, bad("append", "the command line is inside of the unified kernel image or disk, and measured: set it with podvm-image build --cmdline"))
+	}
+	if c.Templates == TemplatesAlways {
+		errs = append(errs, bad("templates", "always: VMs that boot by UEFI cannot be restored; set auto or never"))
 	}
 	return errors.Join(errs...)
 }
@@ -204,12 +229,29 @@ func givenFile(name, path string) error {
 	return nil
 }
 
-// findImage returns the default kernel and initramfs.
-func findImage() (kernel, initrd string, err error) {
+// imageDirs are where the default image is looked for.
+func imageDirs() []string {
 	dirs := []string{systemImageDir}
 	if exe, err := os.Executable(); err == nil {
 		dirs = append([]string{filepath.Join(filepath.Dir(exe), "podvm")}, dirs...)
 	}
+	return dirs
+}
+
+// findUKI returns the default unified kernel image.
+func findUKI() (string, error) {
+	for _, dir := range imageDirs() {
+		if path := filepath.Join(dir, "podvm.efi"); isUKI(path) {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: -qemu-tpm=on, and no unified kernel image (podvm.efi) in %v; build one with podvm-image build --format uki and set -qemu-kernel, or set -qemu-disk",
+		provider.ErrNotFound, imageDirs())
+}
+
+// findImage returns the default kernel and initramfs.
+func findImage() (kernel, initrd string, err error) {
+	dirs := imageDirs()
 	for _, dir := range dirs {
 		kernel, initrd = filepath.Join(dir, "vmlinux"), filepath.Join(dir, "initrd.cpio")
 		if openable(kernel, os.O_RDONLY) == nil && openable(initrd, os.O_RDONLY) == nil {

@@ -68,6 +68,9 @@ func leaks(t *testing.T, cfg Config) []string {
 	if n := countQEMU(t); n > 0 {
 		left = append(left, fmt.Sprint(n, " QEMU processes"))
 	}
+	if n := countProcesses(t, "swtpm"); n > 0 {
+		left = append(left, fmt.Sprint(n, " processes of swtpm"))
+	}
 	if _, err := os.Stat("/run/outrigger"); err == nil {
 		left = append(left, "/run/outrigger")
 	}

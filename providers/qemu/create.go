@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/outrigger/outrigger/internal/localnet"
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
@@ -106,12 +107,17 @@ func (p *Provider) plan(ctx context.Context, podName, key string, spec provider.
 	return &record{
 		Key: key, UUID: uuid.NewString(), Pod: podName, Tags: spec.Tags, Created: time.Now().UTC().Truncate(time.Second),
 		Phase: phaseMaking, CPUs: cpus, Memory: memory, Accel: accel, Boot: from,
-		Append: p.cfg.Append, Scratch: p.cfg.ScratchDisk,
+		Append: p.cfg.Append, Scratch: p.cfg.ScratchDisk, TPM: p.cfg.TPM == TPMOn || p.cfg.TPM == TPMUEFI && from.Firmware != "",
 	}, nil
 }
 
 // build makes everything that a planned instance consists of.
 func (p *Provider) build(ctx context.Context, r *record, userData string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var beside errgroup.Group
+	beside.Go(func() error { return p.makeTPM(ctx, r) })
+	defer beside.Wait()
+	defer cancel()
 	steps := []struct {
 		name string
 		do   func() error
@@ -120,6 +126,7 @@ func (p *Provider) build(ctx context.Context, r *record, userData string) error 
 		{"find template", func() error { return p.findTemplate(ctx, r) }},
 		{"write seed", func() error { return p.writeSeed(r, userData) }},
 		{"make disks", func() error { return p.makeDisks(ctx, r) }},
+		{"make TPM", beside.Wait},
 		{"start QEMU", func() error { return p.start(ctx, r) }},
 		{"record", func() error {
 			r.Phase = phaseReady

@@ -6,8 +6,8 @@
 //
 // # A VM
 //
-// A VM is a q35 machine. It boots a kernel and an initramfs directly, or a
-// qcow2 disk by UEFI, from an overlay of its own. It has one interface, a tap on the
+// A VM is a q35 machine. It boots a kernel and an initramfs directly, or by UEFI a
+// unified kernel image or a qcow2 disk, from an overlay of its own. It has one interface, a tap on the
 // provider's bridge (package localnet), a NoCloud seed disk (serial "cidata"),
 // a scratch disk with an empty ext4 (serial and label "scratch") and a serial
 // console that goes to a file. On a virtio-scsi controller the disks come and go that
@@ -19,6 +19,8 @@
 //	STATE_DIR/instances/ID/instance.json   what it is and how far it got
 //	STATE_DIR/instances/ID/...             seed.iso, scratch.img, disk.qcow2,
 //	                                       console.log, qemu.log, qmp.sock
+//	STATE_DIR/instances/ID/tpm-UUID/       its TPM
+//	STATE_DIR/tpm-ca/                      who signs certificates of TPMs
 //	STATE_DIR/disks/ID/disk.json           what it is, and which instance has it
 //	STATE_DIR/disks/ID/image.raw           what is on it
 //	STATE_DIR/snapshots/ID/...             snapshot.json, image.raw
@@ -29,7 +31,7 @@
 // Everything is readable by its owner only, since the seed holds keys. The
 // record is written before anything is made, so that whatever a killed process
 // leaves behind has a name, is listed, and can be deleted. With the last
-// instance, disk and snapshot everything goes but accel.json, which exists only on
+// instance, disk and snapshot everything goes but tpm-ca and accel.json, which exists only on
 // machines that passed the checks before the probe.
 //
 // # Console

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"debug/pe"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/outrigger/outrigger/provider"
 )
@@ -36,7 +38,11 @@ func (p *Provider) bootFrom(image string) (boot, error) {
 		return boot{}, err
 	case kind == kindDisk:
 		return boot{Disk: path, Firmware: p.cfg.Firmware}, nil
-	case configured.Kernel == "":
+	case kind == kindUKI:
+		return boot{Kernel: path, Firmware: p.cfg.Firmware}, nil
+	case p.cfg.TPM == TPMOn:
+		return boot{}, fmt.Errorf("%w: image %s is an initramfs, which nothing measures into the TPM (-qemu-tpm=on): name a disk or a unified kernel image", provider.ErrInvalidArgument, path)
+	case configured.Initrd == "":
 		return boot{}, fmt.Errorf("%w: image %s is an initramfs, and there is no kernel: set -qemu-kernel", provider.ErrInvalidArgument, path)
 	}
 	return boot{Kernel: configured.Kernel, Initrd: path}, nil
@@ -46,7 +52,19 @@ func (p *Provider) configuredBoot() (boot, error) {
 	from := boot{Kernel: p.cfg.Kernel, Initrd: p.cfg.Initrd, Disk: p.cfg.Disk}
 	if from.Disk != "" {
 		from.Firmware = p.cfg.Firmware
-		return from, errors.Join(checkFile("disk", from.Disk), checkFile("UEFI firmware", from.Firmware))
+		return from, errors.Join(checkFile("disk", from.Disk), checkFile(firmware, from.Firmware))
+	}
+	if from.Kernel == "" && p.cfg.TPM == TPMOn {
+		var err error
+		if from.Kernel, err = findUKI(); err != nil {
+			return boot{}, err
+		}
+	}
+	if isUKI(from.Kernel) {
+		from.Firmware = p.cfg.Firmware
+		path, err := filepath.Abs(from.Kernel) // QEMU runs in the instance's folder
+		from.Kernel = path
+		return from, errors.Join(err, checkFile(firmware, from.Firmware))
 	}
 	if from.Kernel == "" || from.Initrd == "" {
 		kernel, initrd, err := findImage()
@@ -66,7 +84,11 @@ func (p *Provider) configuredBoot() (boot, error) {
 func checkFile(what, path string) error {
 	err := openable(path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: no %s: %w", provider.ErrNotFound, what, err)
+		err = fmt.Errorf("%w: no %s: %w", provider.ErrNotFound, what, err)
+		if what == firmware {
+			err = fmt.Errorf("%w; install it with `apt-get install ovmf`, or set -qemu-firmware", err)
+		}
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -79,7 +101,7 @@ func checkFile(what, path string) error {
 func (p *Provider) allowedImage(image string, configured boot) (string, error) {
 	dir := p.cfg.ImageDir
 	if dir == "" {
-		dir = filepath.Dir(configured.Initrd + configured.Disk)
+		dir = filepath.Dir(cmp.Or(configured.Initrd, configured.Disk, configured.Kernel))
 	}
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -107,7 +129,21 @@ func (p *Provider) allowedImage(image string, configured boot) (string, error) {
 const (
 	kindInitrd = "initramfs"
 	kindDisk   = "disk"
+	kindUKI    = "unified kernel image"
 )
+
+// firmware is what checkFile calls it.
+const firmware = "UEFI firmware"
+
+// isUKI reports whether a file is an EFI program with a kernel and its command line (systemd-stub(7)).
+func isUKI(path string) bool {
+	file, err := pe.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return file.Section(".linux") != nil && file.Section(".cmdline") != nil
+}
 
 // magics are the first bytes of what can be booted: qcow2, cpio (newc), and
 // the compressions that Debian's kernel unpacks.
@@ -121,12 +157,15 @@ func imageKind(path string) (string, error) {
 	if err != nil && !errors.Is(err, syscall.EISDIR) {
 		return "", fmt.Errorf("image: %w", err)
 	}
+	if isUKI(path) {
+		return kindUKI, nil
+	}
 	for magic, kind := range magics {
 		if bytes.HasPrefix(head, []byte(magic)) {
 			return kind, nil
 		}
 	}
-	return "", fmt.Errorf("%w: image %s is neither a qcow2 disk nor an initramfs", provider.ErrInvalidArgument, path)
+	return "", fmt.Errorf("%w: image %s is neither a qcow2 disk nor an initramfs nor a unified kernel image", provider.ErrInvalidArgument, path)
 }
 
 // headOf returns the first n bytes of a file, or all of a shorter one.
@@ -141,6 +180,11 @@ func headOf(path string, n int64) ([]byte, error) {
 
 // makeDisks makes the disks that the guest may write on.
 func (p *Provider) makeDisks(ctx context.Context, r *record) error {
+	if r.Boot.Firmware != "" {
+		if err := p.makeVariables(r); err != nil {
+			return err
+		}
+	}
 	if r.Boot.Disk != "" {
 		if err := p.makeOverlay(ctx, r); err != nil {
 			return err
@@ -152,15 +196,17 @@ func (p *Provider) makeDisks(ctx context.Context, r *record) error {
 	return makeScratch(ctx, p.store.file(r.ID, scratchName), r.Scratch)
 }
 
-func (p *Provider) makeOverlay(ctx context.Context, r *record) error {
+// makeVariables copies the firmware's empty variable store.
+func (p *Provider) makeVariables(r *record) error {
 	vars := strings.Replace(filepath.Base(r.Boot.Firmware), "CODE", "VARS", 1)
 	data, err := os.ReadFile(filepath.Join(filepath.Dir(r.Boot.Firmware), vars))
 	if err != nil {
 		return fmt.Errorf("UEFI variable store: %w; install Debian's ovmf, or set -qemu-firmware", err)
 	}
-	if err := os.WriteFile(p.store.file(r.ID, varsName), data, 0o600); err != nil {
-		return err
-	}
+	return os.WriteFile(p.store.file(r.ID, varsName), data, 0o600)
+}
+
+func (p *Provider) makeOverlay(ctx context.Context, r *record) error {
 	base, err := filepath.Abs(r.Boot.Disk)
 	if err != nil {
 		return err
@@ -195,11 +241,18 @@ var errToolFailed = errors.New("failed")
 
 // run runs a tool. The last argument is the file that it is about.
 func run(ctx context.Context, name string, args ...string) error {
+	return runWith(ctx, nil, name, args...)
+}
+
+// runWith is run with an environment; nil is that of this process.
+func runWith(ctx context.Context, env []string, name string, args ...string) error {
 	path, err := lookTool(name)
 	if err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env, cmd.WaitDelay = env, time.Second // a tool that was ended may leave others that hold its output
+	out, err := cmd.CombinedOutput()
 	switch {
 	case err == nil:
 		return nil
@@ -212,7 +265,8 @@ func run(ctx context.Context, name string, args ...string) error {
 }
 
 // debianPackages have the tools.
-var debianPackages = map[string]string{"mke2fs": "e2fsprogs", "qemu-img": "qemu-utils"}
+var debianPackages = map[string]string{"mke2fs": "e2fsprogs", "qemu-img": "qemu-utils",
+	"swtpm": "swtpm", "swtpm_setup": "swtpm-tools", "swtpm_localca": "swtpm-tools"}
 
 // lookTool also looks where only root's PATH leads.
 func lookTool(name string) (string, error) {

@@ -68,6 +68,14 @@ func (p *Provider) startProcess(ctx context.Context, r *record, console []byte, 
 	if err != nil {
 		return err
 	}
+	if r.TPM {
+		tpm, err := p.startTPM(r)
+		if err != nil {
+			return err
+		}
+		defer tpm.Close()
+		files = []*os.File{tpm} // nothing is restored with a TPM
+	}
 	cmd.ExtraFiles = files
 	ended, err := begin(cmd)
 	if err != nil {
@@ -92,7 +100,7 @@ func (p *Provider) command(r *record, folder string, output *os.File) (*exec.Cmd
 	}
 	cmd := exec.Command(binary, arguments(r, useVhost(r.Accel))...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = folder, output, output
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Env = toolEnv
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, nil
 }
@@ -147,13 +155,15 @@ func (p *Provider) startFailure(folder string, err error) error {
 	return fmt.Errorf("QEMU ended while it started: %s", text)
 }
 
-// end ends an instance's QEMU: it is asked to, and killed if it will not.
+// end ends an instance's QEMU: it is asked to, and killed if it will not. Its TPM ends with it.
 func (p *Provider) end(ctx context.Context, r *record) error {
 	qemu := qemuOf(r)
-	if !qemu.Alive() || p.quit(ctx, r, qemu) == nil {
-		return nil
+	if qemu.Alive() && p.quit(ctx, r, qemu) != nil {
+		if err := qemu.Kill(ctx); err != nil {
+			return err
+		}
 	}
-	return qemu.Kill(ctx)
+	return p.endTPM(ctx, r)
 }
 
 // qemuOf returns the QEMU of an instance, also one whose starter was killed before it wrote
@@ -162,16 +172,16 @@ func qemuOf(r *record) procid.ID {
 	if qemu := procid.ID(r.Process); qemu.Alive() {
 		return qemu
 	}
-	return findByArgument(r.UUID)
+	return findByArgument(func(arg string) bool { return arg == r.UUID })
 }
 
-// findByArgument looks for a process that has arg on its command line: the
+// findByArgument looks for a process that has such an argument on its command line: the
 // QEMU of a provider that was killed before it wrote down whom it started.
-func findByArgument(arg string) procid.ID {
+func findByArgument(is func(arg string) bool) procid.ID {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
 		line, err := os.ReadFile(path)
-		if err != nil || !slices.Contains(strings.Split(string(line), "\x00"), arg) {
+		if err != nil || !slices.ContainsFunc(strings.Split(string(line), "\x00"), is) {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))

@@ -184,7 +184,7 @@ func (p *Provider) ConfigVerifier() error {
 	_, binaryErr := p.binary()
 	_, bootErr := p.configuredBoot()
 	_, _, sizeErr := p.size(provider.InstanceTypeSpec{})
-	return errors.Join(binaryErr, classify(bootErr), sizeErr, p.verifyTools(), p.verifyAccel(), classify(p.verifyNetwork()))
+	return errors.Join(binaryErr, classify(bootErr), sizeErr, p.verifyTools(), p.verifyTPM(), p.verifyAccel(), classify(p.verifyNetwork()))
 }
 
 func (p *Provider) verifyTools() error {
@@ -196,6 +196,20 @@ func (p *Provider) verifyTools() error {
 		_, diskErr = lookTool("qemu-img")
 	}
 	return errors.Join(scratchErr, diskErr)
+}
+
+// verifyTPM also makes the authority, so that brokers can have its certificate before there is a VM.
+func (p *Provider) verifyTPM() error {
+	if p.cfg.TPM == TPMOff {
+		return nil
+	}
+	var errs []error
+	for _, tool := range []string{"swtpm", "swtpm_setup", "swtpm_localca"} {
+		_, err := lookTool(tool)
+		errs = append(errs, err)
+	}
+	_, err := p.tpmAuthority(context.Background())
+	return errors.Join(append(errs, classify(err))...)
 }
 
 func (p *Provider) verifyAccel() error {

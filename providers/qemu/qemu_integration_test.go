@@ -105,6 +105,11 @@ func deleteAll(t testing.TB, p *Provider) {
 
 func nothingLeft(t testing.TB, cfg Config) {
 	t.Helper()
+	if cfg.TPM == TPMOn { // what stays, as documented
+		if err := errors.Join(os.RemoveAll(filepath.Join(cfg.StateDir, TPMAuthority)), os.Remove(cfg.StateDir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+	}
 	if _, err := os.Stat(cfg.StateDir); !errors.Is(err, os.ErrNotExist) {
 		var left []string
 		filepath.WalkDir(cfg.StateDir, func(path string, _ os.DirEntry, _ error) error {
@@ -119,10 +124,18 @@ func nothingLeft(t testing.TB, cfg Config) {
 	if n := countQEMU(t); n != 0 {
 		t.Errorf("%d QEMU processes are left", n)
 	}
+	if n := countProcesses(t, "swtpm"); n != 0 {
+		t.Errorf("%d processes of swtpm are left", n)
+	}
 }
 
 // countQEMU counts those of this PID namespace, which has only ours.
 func countQEMU(t testing.TB) int {
+	t.Helper()
+	return countProcesses(t, "qemu-system")
+}
+
+func countProcesses(t testing.TB, prefix string) int {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -130,7 +143,7 @@ func countQEMU(t testing.TB) int {
 	}
 	n := 0
 	for _, path := range lines {
-		if line, err := os.ReadFile(path); err == nil && strings.HasPrefix(filepath.Base(strings.Split(string(line), "\x00")[0]), "qemu-system") {
+		if line, err := os.ReadFile(path); err == nil && strings.HasPrefix(filepath.Base(strings.Split(string(line), "\x00")[0]), prefix) {
 			n++
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/kdomanski/iso9660"
 
 	"github.com/outrigger/outrigger/internal/localnet"
+	"github.com/outrigger/outrigger/internal/procid"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
@@ -86,10 +87,15 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 			want: []string{"-qemu-accel", "fast", "-qemu-memory", "QEMU_PROBE_TIMEOUT", "soon"},
 		},
 		"two ways to boot": {args: []string{"-qemu-disk=/bin/sh", "-qemu-kernel=/bin/sh"}, want: []string{"-qemu-disk"}},
-		"no such kernel":   {args: []string{"-qemu-kernel=/nonexistent/vmlinux"}, want: []string{"-qemu-kernel", "/nonexistent/vmlinux"}},
-		"wrong family":     {args: []string{"-qemu-subnet=fd00::/64"}, want: []string{"-qemu-subnet", "family"}},
-		"host bits":        {args: []string{"-qemu-subnet=10.0.0.1/24"}, want: []string{"-qemu-subnet", "10.0.0.0/24"}},
-		"bridge name":      {args: []string{"-qemu-bridge=far-too-long-a-name"}, want: []string{"-qemu-bridge"}},
+		"TPM and a kernel that is not measured": {
+			args: []string{"-qemu-tpm=on", "-qemu-kernel=/bin/sh", "-qemu-initrd=/bin/sh", "-qemu-append=x", "-qemu-templates=always"},
+			want: []string{"-qemu-kernel", "-qemu-initrd", "-qemu-append", "-qemu-templates"},
+		},
+		"TPM and command line": {args: []string{"-qemu-tpm=on", "-qemu-append=x"}, want: []string{"-qemu-append", "--cmdline"}},
+		"no such kernel":       {args: []string{"-qemu-kernel=/nonexistent/vmlinux"}, want: []string{"-qemu-kernel", "/nonexistent/vmlinux"}},
+		"wrong family":         {args: []string{"-qemu-subnet=fd00::/64"}, want: []string{"-qemu-subnet", "family"}},
+		"host bits":            {args: []string{"-qemu-subnet=10.0.0.1/24"}, want: []string{"-qemu-subnet", "10.0.0.0/24"}},
+		"bridge name":          {args: []string{"-qemu-bridge=far-too-long-a-name"}, want: []string{"-qemu-bridge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for key, value := range test.env {
@@ -454,9 +460,10 @@ func TestQEMUIsFoundByItsArgument(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	// The kernel tells the parent of the exec before it shows the new arguments.
-	found := findByArgument("1000")
+	find := func() procid.ID { return findByArgument(func(arg string) bool { return arg == "1000" }) }
+	found := find()
 	for began := time.Now(); found.PID == 0 && time.Since(began) < 10*time.Second; {
-		found = findByArgument("1000")
+		found = find()
 	}
 	if !found.Alive() {
 		t.Errorf("find by argument: %+v", found)

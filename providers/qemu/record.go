@@ -42,6 +42,7 @@ type record struct {
 	Boot    boot   `json:"boot"`
 	Append  string `json:"append,omitempty"`
 	Scratch int64  `json:"scratchGiB"`
+	TPM     bool   `json:"tpm,omitempty"`
 
 	// Set once the network is attached.
 	Interface string         `json:"interface,omitempty"`
@@ -72,7 +73,8 @@ type process struct {
 // alive reports whether the instance's QEMU runs.
 func (r *record) alive() bool { return procid.ID(r.Process).Alive() }
 
-// boot is what a guest starts from: a kernel or a disk.
+// boot is what a guest starts from: a kernel and an initramfs; or by UEFI, with Firmware, a disk or a kernel that is a
+// unified kernel image.
 type boot struct {
 	Kernel   string `json:"kernel,omitempty"`
 	Initrd   string `json:"initrd,omitempty"`

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -35,6 +36,10 @@ func main() {
 		time.Sleep(time.Hour)
 	case "inner":
 		host, _ := os.Hostname()
+		tpm, _ := filepath.Glob("/dev/tpm*")
+		if len(tpm) > 0 {
+			host = fmt.Sprint(host, " with ", tpm)
+		}
 		fmt.Println("in the container as pid", os.Getpid(), "on", host)
 	default:
 		agent()
@@ -68,8 +73,26 @@ func agent() {
 	fmt.Println("PROBE nfnetlink", modprobe())
 	orphan()
 	fmt.Println("PROBE container", container())
+	measured()
 	fmt.Println("PROBE done")
 	time.Sleep(time.Hour)
+}
+
+// measured reports a TPM: its devices, the registers that boots extend and the firmware's log, of which
+// events of these registers are shown.
+func measured() {
+	if read("/sys/class/tpm/tpm0/tpm_version_major") != "2\n" {
+		return
+	}
+	for _, dev := range []string{"/dev/tpm0", "/dev/tpmrm0"} {
+		_, err := os.Stat(dev)
+		fmt.Println("PROBE tpm", dev, err)
+	}
+	for pcr := range 16 {
+		fmt.Printf("PROBE pcr %d %s\n", pcr, strings.ToLower(strings.TrimSpace(read(fmt.Sprint("/sys/class/tpm/tpm0/pcr-sha256/", pcr)))))
+	}
+	log := read("/sys/kernel/security/tpm0/binary_bios_measurements")
+	fmt.Println("PROBE eventlog", base64.StdEncoding.EncodeToString([]byte(log)))
 }
 
 func fstype(dir string) string {

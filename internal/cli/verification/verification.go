@@ -37,7 +37,7 @@ type Options struct {
 func (o *Options) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.InitData, "initdata", "", "file with the initdata that the VM must have, as TOML or as the annotation has it (default: that of the Pod's annotation, which the cluster could change)")
-	f.StringVar(&o.References, "reference-values", "", `JSON file of what claims must be, {"pcr04": ["HEX", ...], ...}: podvm-image measure -o json writes one`)
+	f.StringVar(&o.References, "reference-values", "", `JSON file of what claims must be, {"pcr04": ["HEX", ...], ...}: podvm-image measure -o rvps writes one`)
 	f.BoolVar(&o.AllowSample, "allow-sample", false, "take evidence of the sample attester, which proves nothing: for tests")
 }
 
@@ -161,7 +161,7 @@ func (r *Report) compare(references attest.References) error {
 	case err != nil:
 		return err
 	case len(agree) == 0:
-		r.Unproven = append(r.Unproven, "which image was booted: give --reference-values, of podvm-image measure")
+		r.Unproven = append(r.Unproven, "which image was booted: give --reference-values, of podvm-image measure -o rvps")
 	default:
 		r.Proven = append(r.Proven, "as the reference values have it: "+strings.Join(agree, ", "))
 	}

@@ -120,6 +120,9 @@ func run() {
 	}
 	con = openConsole()
 	con.logf("userspace started")
+	if err := mountEventLog(); err != nil {
+		con.logf("no event log of the measured boot: %v", err)
+	}
 	g := &guest{con: con, reaper: reaper.New(), held: map[string]*process{}, end: func(reason string) { powerOff(con, reason) }}
 	g.took = []mark{{"kernel", 0, uptime()}}
 	go g.reaper.Run(context.Background())

@@ -33,6 +33,15 @@ var bootMounts = []mount{
 	{"cgroup2", cgroupRoot, "cgroup2", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "nsdelegate"},
 }
 
+// mountEventLog mounts what the kernel says of a TPM: in it is the firmware's log of what it measured,
+// which a verifier replays.
+func mountEventLog() error {
+	if _, err := os.Stat("/sys/class/tpm/tpm0"); err != nil {
+		return nil
+	}
+	return mount{"securityfs", "/sys/kernel/security", "securityfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""}.mount()
+}
+
 const cgroupRoot = "/sys/fs/cgroup"
 
 // makeRootPivotable moves the initramfs onto a mount of its own: pivot_root(2)

@@ -12,6 +12,9 @@ import (
 	"strings"
 )
 
+// capabilities are those of a confidential image, beside running pods.
+var capabilities = []string{"policy", "attestation-tpm", "attestation-snp", "attestation-tdx", "key-broker", "sealed-secrets", "encrypted-images", "signed-images"}
+
 const (
 	// modulePath is where the guest's programs are built from.
 	modulePath = "github.com/outrigger/outrigger"
@@ -62,7 +65,7 @@ func (b *builder) loadBinaries(ctx context.Context) error {
 	out := filepath.Join(b.work, guestProgram)
 	var tags string
 	if b.Confidential {
-		tags, b.summary.Capabilities = "confidential", []string{"policy"}
+		tags, b.summary.Capabilities = "confidential", capabilities
 	}
 	err := buildGuest(ctx, b.Module, out, b.Version, tags)
 	if err == nil {

@@ -34,11 +34,12 @@ const (
 	FormatGCP       = "gcp"       // podvm.tar.gz, the same for Google Cloud
 	FormatOVA       = "ova"       // podvm.ova, the same for vSphere
 	FormatDocker    = "docker"    // podvm.tar, an image for `docker load`
+	FormatUKI       = "uki"       // podvm.efi, the EFI program that is on the disk
 )
 
 // Formats lists what Options.Formats may hold.
 func Formats() []string {
-	return []string{FormatInitramfs, FormatDirect, FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA, FormatDocker}
+	return []string{FormatInitramfs, FormatDirect, FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA, FormatDocker, FormatUKI}
 }
 
 // DefaultCmdline is the kernel command line in the disk image. panic=-1 makes
@@ -72,8 +73,11 @@ type Options struct {
 	// Version is the version of the guest's programs that Build builds; empty
 	// means "devel".
 	Version string
-	// Cmdline is the kernel command line in the disk image.
+	// Cmdline is the kernel command line in the EFI program and the disk.
 	Cmdline string
+	// SignKey and SignCert are PEM files: the key and its certificate that sign the EFI program for Secure
+	// Boot. Both or none are empty.
+	SignKey, SignCert string
 	// Confidential adds what enforces the policies of pods.
 	Confidential bool
 	// Debug adds busybox and a shell on the console.
@@ -115,6 +119,7 @@ type builder struct {
 	packages   []string // of debianPrograms and their libraries
 	kernel     *kernel
 	tree       *rootfs
+	uki        []byte // what a disk boots
 	summary    Summary
 }
 
@@ -139,6 +144,7 @@ func Build(ctx context.Context, opts Options) (*Summary, error) {
 		{"root file system", b.addPrograms},
 		{"root file system", b.addDebug},
 		{"kernel and initramfs", b.writeInitramfs},
+		{"EFI program", b.writeUKI},
 		{"disk", b.writeDisk},
 		{"container image", b.writeContainer},
 		{"manifest", b.writeManifest},
@@ -197,7 +203,7 @@ func (b *builder) wants(format string) bool { return slices.Contains(b.Formats, 
 
 func (b *builder) wantsDisk() bool {
 	return slices.ContainsFunc(b.Formats, func(format string) bool {
-		return format != FormatInitramfs && format != FormatDirect && format != FormatDocker
+		return !slices.Contains([]string{FormatInitramfs, FormatDirect, FormatDocker, FormatUKI}, format)
 	})
 }
 

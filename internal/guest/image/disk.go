@@ -23,17 +23,23 @@ const efiStub = "usr/lib/systemd/boot/efi/linuxx64.efi.stub"
 // specification 2.10, 3.5.1.1).
 const efiBootPath = "EFI/BOOT/BOOTX64.EFI"
 
-// writeDisk packs kernel, initramfs and command line into one EFI program on
-// an EFI system partition.
+// writeUKI packs kernel, initramfs and command line into one EFI program.
+func (b *builder) writeUKI(ctx context.Context) (err error) {
+	if !b.wantsDisk() && !b.wants(FormatUKI) {
+		return nil
+	}
+	if b.uki, err = b.unifiedKernel(ctx); err != nil || !b.wants(FormatUKI) {
+		return err
+	}
+	return b.result("podvm.efi", b.uki)
+}
+
+// writeDisk puts the EFI program on an EFI system partition.
 func (b *builder) writeDisk(ctx context.Context) error {
 	if !b.wantsDisk() {
 		return nil
 	}
-	uki, err := b.unifiedKernel(ctx)
-	if err != nil {
-		return err
-	}
-	esp, err := buildESP(efiBootPath, uki, b.mtime, partitionStart)
+	esp, err := buildESP(efiBootPath, b.uki, b.mtime, partitionStart)
 	if err != nil {
 		return err
 	}
@@ -74,12 +80,16 @@ func (b *builder) unifiedKernel(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	b.summary.Cmdline = b.Cmdline
-	return buildUKI(stub, []ukiSection{
+	uki, err := buildUKI(stub, []ukiSection{
 		{".osrel", osrel},
 		{".cmdline", []byte(b.Cmdline)},
 		{".linux", b.kernel.bzImage},
 		{".initrd", initrd},
 	})
+	if err != nil || b.SignKey == "" {
+		return uki, err
+	}
+	return signEFI(uki, b.SignKey, b.SignCert)
 }
 
 // compressedInitrd trades start time for a smaller disk: it is uploaded and

@@ -83,7 +83,7 @@ func (b *builder) findPackages(ctx context.Context) error {
 	if b.Debug {
 		names = append(names, busybox)
 	}
-	if b.wantsDisk() {
+	if b.wantsDisk() || b.wants(FormatUKI) {
 		names = append(names, bootStub)
 	}
 	b.cache.targets, err = b.cache.aptTargets(ctx, names...)

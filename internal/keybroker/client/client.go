@@ -212,7 +212,7 @@ func (c *Client) attest(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	a := &keybroker.Attestation{RuntimeData: keybroker.RuntimeData{Nonce: nonce, PubKey: keybroker.PublicJWK(&s.key.PublicKey)}}
+	a := &keybroker.Attestation{Evidence: keybroker.Evidence{Additional: "{}"}, RuntimeData: keybroker.RuntimeData{Nonce: nonce, PubKey: keybroker.PublicJWK(&s.key.PublicKey)}}
 	if c.cfg.InitData != "" {
 		a.InitData = &keybroker.InitData{Format: "toml", Body: c.cfg.InitData}
 	}

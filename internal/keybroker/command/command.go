@@ -70,7 +70,7 @@ values have them, so without --reference-values nobody gets anything.`,
 	f.StringVar(&o.key, "tls-key", "", "PEM file of its key")
 	f.StringVar(&o.resources, "resources", "", "folder with a file REPOSITORY/TYPE/TAG for each resource (required)")
 	f.StringVar(&o.policy, "policy", "", "Rego file that says who gets what: data.policy.allow, as of Trustee's resource policies")
-	f.StringVar(&o.references, "reference-values", "", `JSON file of what claims must be, {"pcr04": ["HEX", ...], ...}: podvm-image measure writes one`)
+	f.StringVar(&o.references, "reference-values", "", `JSON file of what claims must be, {"pcr04": ["HEX", ...], ...}: podvm-image measure -o rvps writes one`)
 	f.BoolVar(&o.allowSample, "allow-sample", false, "accept evidence of the sample attester, which proves nothing")
 	f.StringVar(&o.tpmCA, "tpm-ca", "", "PEM file of those who certify TPMs' endorsement keys; TPMs of others are refused then")
 	f.StringVar(&o.tokenKey, "token-key", "", "PEM file of the P-256 key that signs tokens (default: one that is forgotten in the end)")
