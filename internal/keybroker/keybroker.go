@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strings"
 )
 
 // Version of the protocol. Trustee takes its own alone.
@@ -161,6 +162,11 @@ func (a *Attestation) ReportData(hash string) ([]byte, error) {
 	sum, known := Hashes[hash]
 	if !known {
 		return nil, fmt.Errorf("hash %.32q is none of sha256, sha384, sha512", hash)
+	}
+	for _, text := range []string{a.Evidence.Additional, a.RuntimeData.Nonce} {
+		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) { // Go escapes some of them in another way
+			return nil, errors.New("the nonce or the evidence of devices has other characters than printable ASCII")
+		}
 	}
 	// RFC 8785: keys in their order, nothing between, and no escapes for HTML. Keys of JWK are in their order, too.
 	var canonical bytes.Buffer

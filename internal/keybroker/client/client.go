@@ -24,7 +24,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -56,7 +55,8 @@ type Client struct {
 	base string
 	http *http.Client
 
-	mu      sync.Mutex // held while it attests
+	// turn is sent to by who looks at current, or attests.
+	turn    chan struct{}
 	current *session
 }
 
@@ -100,7 +100,7 @@ func New(cfg Config) (*Client, error) {
 	if u.Scheme == "http" {
 		cfg.Log.Warn("the key broker is not authenticated: whoever is in its place can give the pod keys of their own. Use https", "url", cfg.URL)
 	}
-	return &Client{cfg: cfg, base: strings.TrimSuffix(cfg.URL, "/") + keybroker.Prefix, http: &http.Client{
+	return &Client{cfg: cfg, turn: make(chan struct{}, 1), base: strings.TrimSuffix(cfg.URL, "/") + keybroker.Prefix, http: &http.Client{
 		Transport: transport, Timeout: requestTime,
 		// A redirect would take evidence elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -114,15 +114,14 @@ func (c *Client) Resource(ctx context.Context, uri string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, fresh, err := c.session(ctx)
+	s, fresh, err := c.session(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	body, err := c.call(ctx, s, http.MethodGet, path, nil)
+	body, err := c.call(ctx, s, path)
 	if expired := (*unauthorized)(nil); errors.As(err, &expired) && !fresh {
-		c.forget(s)
-		if s, _, err = c.session(ctx); err == nil {
-			body, err = c.call(ctx, s, http.MethodGet, path, nil)
+		if s, _, err = c.session(ctx, s); err == nil {
+			body, err = c.call(ctx, s, path)
 		}
 	}
 	if err != nil {
@@ -146,7 +145,7 @@ func decrypt(body []byte, key *ecdsa.PrivateKey) ([]byte, error) {
 
 // Token returns an attestation token and the key that it vouches for, PEM of PKCS #8.
 func (c *Client) Token(ctx context.Context) (token string, key []byte, err error) {
-	s, _, err := c.session(ctx)
+	s, _, err := c.session(ctx, nil)
 	if err != nil {
 		return "", nil, err
 	}
@@ -157,32 +156,27 @@ func (c *Client) Token(ctx context.Context) (token string, key []byte, err error
 	return s.token, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// session returns the session, or a fresh one.
-func (c *Client) session(ctx context.Context) (s *session, fresh bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.current; s != nil && (s.until.IsZero() || time.Until(s.until) > early) {
+// session returns the session, or a fresh one if there is none but one that the broker has forgotten.
+func (c *Client) session(ctx context.Context, forgotten *session) (s *session, fresh bool, err error) {
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	defer func() { <-c.turn }()
+	if s := c.current; s != nil && s != forgotten && (s.until.IsZero() || time.Until(s.until) > early) {
 		return s, false, nil
 	}
 	s = &session{}
 	if s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, false, err
 	}
-	if err := c.attest(ctx, s); err != nil {
+	if err := c.retry(ctx, func(ctx context.Context) error { return c.attest(ctx, s) }); err != nil {
 		return nil, false, fmt.Errorf("attest to the key broker: %w", err)
 	}
 	s.until = expiry(s.token)
 	c.current = s
 	return s, true, nil
-}
-
-// forget ends a session, if there is no other yet.
-func (c *Client) forget(s *session) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.current == s {
-		c.current = nil
-	}
 }
 
 // expiry returns the time until which a JWT says that it is valid, or zero.
@@ -210,8 +204,10 @@ type params struct {
 	Credential *attest.TPMCredential `json:"tpm-credential,omitempty"`
 }
 
-// attest shows the broker evidence that is bound to the session's key.
+// attest shows the broker evidence that is bound to the session's key. A nonce is for one answer: where the broker's reply to that is
+// lost, all of it is done again.
 func (c *Client) attest(ctx context.Context, s *session) error {
+	s.cookie = ""
 	hash, nonce, err := c.challenge(ctx, s)
 	if err != nil {
 		return err
@@ -277,7 +273,7 @@ func (c *Client) post(ctx context.Context, s *session, path string, message, ans
 	if err != nil {
 		return err
 	}
-	text, err := c.call(ctx, s, http.MethodPost, path, body)
+	text, err := c.once(ctx, s, http.MethodPost, path, body)
 	if err != nil {
 		return err
 	}
@@ -294,7 +290,16 @@ type unauthorized struct{ error }
 type again struct{ error }
 
 // call makes a request, several times if the broker is not there.
-func (c *Client) call(ctx context.Context, s *session, method, path string, body []byte) ([]byte, error) {
+func (c *Client) call(ctx context.Context, s *session, path string) (text []byte, err error) {
+	err = c.retry(ctx, func(ctx context.Context) error {
+		text, err = c.once(ctx, s, http.MethodGet, path, nil)
+		return err
+	})
+	return text, err
+}
+
+// retry calls f until it succeeds or has an error that trying again does not help.
+func (c *Client) retry(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, tryTime, fmt.Errorf("not reached within %s", tryTime))
 	defer cancel()
 	pause := firstPause
@@ -302,9 +307,9 @@ func (c *Client) call(ctx context.Context, s *session, method, path string, body
 		pause = c.cfg.pause
 	}
 	for ; ; pause = min(2*pause, lastPause) {
-		text, err := c.once(ctx, s, method, path, body)
+		err := f(ctx)
 		if retry := (again{}); !errors.As(err, &retry) {
-			return text, err
+			return err
 		}
 		c.cfg.Log.Warn("key broker", "err", err)
 		timer := time.NewTimer(pause)
@@ -312,7 +317,7 @@ func (c *Client) call(ctx context.Context, s *session, method, path string, body
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, fmt.Errorf("%w (%v)", err, context.Cause(ctx))
+			return fmt.Errorf("%w (%v)", err, context.Cause(ctx))
 		}
 	}
 }
@@ -350,20 +355,23 @@ func (c *Client) once(ctx context.Context, s *session, method, path string, body
 		}
 		return text, nil
 	}
-	return nil, problem(resp, text)
+	return nil, s.problem(resp, text)
 }
 
-// problem returns what an answer other than 200 says.
-func problem(resp *http.Response, text []byte) error {
+// problem returns what an answer other than 200 says, without the session's name.
+func (s *session) problem(resp *http.Response, text []byte) error {
 	var p keybroker.Problem
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if json.Unmarshal(text, &p) != nil {
 		p.Detail = fmt.Sprintf("%d bytes of %.64q", len(text), kind)
 	}
 	name := strings.TrimPrefix(p.Type, keybroker.ProblemType)
-	says := fmt.Sprintf("%s: %.64q: %.512q", resp.Status, name, p.Detail)
+	if s.cookie != "" {
+		name, p.Detail = strings.ReplaceAll(name, s.cookie, "…"), strings.ReplaceAll(p.Detail, s.cookie, "…")
+	}
+	says := fmt.Sprintf("%d: %.64q: %.512q", resp.StatusCode, name, p.Detail)
 	switch code := resp.StatusCode; {
-	case code == http.StatusNotFound:
+	case code == http.StatusNotFound, code == http.StatusUnauthorized && name == "PluginInternalError": // Trustee's for a resource that it does not have
 		return fmt.Errorf("%w: %s", keybroker.ErrNotFound, says)
 	case code == http.StatusForbidden, name == "PolicyDeny":
 		return fmt.Errorf("%w: %s", keybroker.ErrRefused, says)

@@ -220,13 +220,36 @@ func TestFaults(t *testing.T) {
 	text := func(code int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); w.Write([]byte(body)) }
 	}
+	// lost is a way on which the broker's first answer to evidence is lost.
+	lost := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/attest") && asked.Add(1) == 1 {
+				next.ServeHTTP(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
 	other := broker(t, server.Config{}, nil)
 	for name, c := range map[string]struct {
 		wrap func(http.Handler) http.Handler
 		want string // "": it succeeds
 	}{
-		"down for a while":   {times(3, http.StatusBadGateway), ""},
-		"busy for a while":   {times(2, http.StatusTooManyRequests), ""},
+		"down for a while":       {times(3, http.StatusBadGateway), ""},
+		"busy for a while":       {times(2, http.StatusTooManyRequests), ""},
+		"missing, of a Trustee":  {instead("/resource", text(401, `{"type":"https://github.com/confidential-containers/kbs/errors/PluginInternalError","detail":"Plugin internal error"}`)), "not found"},
+		"reply to evidence lost": {lost, ""},
+		"says the session's name": {func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if cookie, err := r.Cookie(keybroker.Cookie); err == nil {
+					w.WriteHeader(http.StatusForbidden)
+					json.NewEncoder(w).Encode(keybroker.Problem{Detail: "it is " + cookie.Value})
+					return
+				}
+				http.SetCookie(w, &http.Cookie{Name: keybroker.Cookie, Value: "name-of-the-session"})
+				w.Write([]byte(`{"nonce":"x"}`))
+			})
+		}, "it is …"},
 		"unauthorized":       {instead("/auth", text(401, `{"type":"https://github.com/confidential-containers/kbs/errors/AttestationError","detail":"no"}`)), "AttestationError"},
 		"not JSON":           {instead("/auth", text(200, "<html>")), "not the JSON"},
 		"no token":           {instead("/attest", text(200, "{}")), "no token"},

@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +28,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/keybroker"
+	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
@@ -65,8 +65,8 @@ const (
 	maxSessions = 4096
 	// maxResource bounds a file, in bytes.
 	maxResource = 4 << 20
-	// maxTEE bounds the evidence of devices, of which this broker verifies none.
-	hash = "sha384"
+	// hash is Trustee's choice, too.
+	hash = keybroker.DefaultHash
 )
 
 // Server is a broker.
@@ -90,7 +90,6 @@ type session struct {
 
 	key   *ecdsa.PublicKey // of the VM, once it has attested
 	input map[string]any   // of the policy
-	why   string           // it has its ear.status, and which initdata
 }
 
 // New checks a configuration.
@@ -181,6 +180,11 @@ func (s *Server) auth(r *http.Request) (*answer, error) {
 	}
 	if request.Version != keybroker.Version {
 		return nil, fmt.Errorf("version %.32q of the protocol: this broker has %s", request.Version, keybroker.Version)
+	}
+	switch attest.TEE(request.TEE) {
+	case attest.Sample, attest.TPM, attest.SNP, attest.TDX:
+	default: // also a text of megabytes, which a session would keep
+		return nil, fmt.Errorf("no verifier for evidence of %.32q: the known ones are sample, snp, tdx and tpm", request.TEE)
 	}
 	opened := &session{tee: attest.TEE(request.TEE), until: s.cfg.now().Add(sessionTime)}
 	random := make([]byte, 2*nonceSize)
@@ -298,8 +302,7 @@ func (s *Server) attest(r *http.Request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	appraisal, why := s.appraise(found.tee, claims, initdata)
-	return s.accept(id, found, key, &message, appraisal, why)
+	return s.accept(id, found, key, &message, s.appraise(found.tee, claims, initdata, message.RuntimeData))
 }
 
 func readInitData(given *keybroker.InitData) (*cloudinit.InitData, error) {
@@ -321,8 +324,8 @@ const (
 
 // appraise returns what policies get: names are Trustee's (attestation-service/docs/attestation_token.md), except for init_data_digest, which
 // is there if the VM sent the initdata that it has measured.
-func (s *Server) appraise(tee attest.TEE, claims attest.Claims, initdata *cloudinit.InitData) (appraisal map[string]any, why string) {
-	evidence := map[string]any{string(tee): claims}
+func (s *Server) appraise(tee attest.TEE, claims attest.Claims, initdata *cloudinit.InitData, runtime keybroker.RuntimeData) map[string]any {
+	evidence := map[string]any{string(tee): claims, "runtime_data_claims": runtime}
 	for _, name := range []string{"report_data", "init_data"} {
 		if value, is := claims[name]; is {
 			evidence[name] = value
@@ -332,20 +335,30 @@ func (s *Server) appraise(tee attest.TEE, claims attest.Claims, initdata *cloudi
 		evidence["init_data_digest"] = initdata.Digest()
 		evidence["init_data_claims"] = initDataClaims(initdata)
 	}
-	status, why := warning, "there is no reference value for its TEE"
-	agree, err := s.cfg.References.Appraise(tee, claims)
-	switch {
-	case err != nil:
-		status, why = contraindicated, err.Error()
-	case len(agree) > 0:
-		status, why = affirming, "as the reference values have it: "+strings.Join(agree, ", ")
-	}
+	status, vector, why := s.judge(tee, claims)
 	if initdata != nil {
-		why += ", with the initdata " + initdata.Digest()
+		why += "; the initdata is " + initdata.Digest()
 	}
 	return map[string]any{"submods": map[string]any{"cpu0": map[string]any{
-		"ear.status": status, "ear.appraisal-policy-id": "reference-values", "ear.veraison.annotated-evidence": evidence,
-	}}}, why
+		"ear.status": status, "ear.trustworthiness-vector": vector, "ear.appraisal-policy-id": "reference-values", "outrigger.why": why,
+		"ear.veraison.annotated-evidence": evidence,
+	}}}
+}
+
+// judge says what claims are worth. Values of vectors are those of draft-ietf-rats-ar4si, 2.3.3: of executables 3 are the approved ones, 33 are
+// not recognized, 99 are contraindicated; hardware is genuine with 2, and 0 says nothing.
+func (s *Server) judge(tee attest.TEE, claims attest.Claims) (status string, vector map[string]int, why string) {
+	agree, err := s.cfg.References.Appraise(tee, claims)
+	_, named := s.cfg.References["trusted_ak"]
+	switch {
+	case err != nil:
+		return contraindicated, map[string]int{"executables": 99, "hardware": 0}, err.Error()
+	case tee == attest.TPM && claims["ak_certified"] != true && !named:
+		return warning, map[string]int{"executables": 33, "hardware": 0}, "anybody can have made the quote: the TPM's maker is not asked for (--tpm-ca), nor is its key a reference value (trusted_ak)"
+	case len(agree) == 0:
+		return warning, map[string]int{"executables": 33, "hardware": 0}, "there is no reference value for this TEE"
+	}
+	return affirming, map[string]int{"executables": 3, "hardware": 2}, "as the reference values have it: " + strings.Join(agree, ", ")
 }
 
 // initDataClaims returns the settings in an initdata as JSON, where they are TOML.
@@ -361,11 +374,11 @@ func initDataClaims(initdata *cloudinit.InitData) map[string]any {
 }
 
 // accept makes the session one of a VM that has attested, and returns its token.
-func (s *Server) accept(id string, found *session, key *ecdsa.PublicKey, message *keybroker.Attestation, appraisal map[string]any, why string) (*answer, error) {
+func (s *Server) accept(id string, found *session, key *ecdsa.PublicKey, message *keybroker.Attestation, appraisal map[string]any) (*answer, error) {
 	now := s.cfg.now()
 	input := map[string]any{
 		"iss": "outrigger-kbs", "iat": now.Unix(), "exp": found.until.Unix(), "tee-pubkey": message.RuntimeData.PubKey,
-		"eat_profile": "tag:github.com,2024:confidential-containers/Trustee",
+		"eat_profile": "tag:github.com,2024:confidential-containers/Trustee", "ear.verifier-id": map[string]string{"developer": "outrigger", "build": "outrigger-kbs " + version.String()},
 	}
 	for name, value := range appraisal {
 		input[name] = value
@@ -387,23 +400,64 @@ func (s *Server) accept(id string, found *session, key *ecdsa.PublicKey, message
 		return nil, err
 	}
 	s.mu.Lock()
-	found.key, found.input, found.why = key, plain, why
+	found.key, found.input = key, plain
 	s.mu.Unlock()
-	s.cfg.Log.Info("attested", "tee", found.tee, "appraisal", why)
+	s.cfg.Log.Info("attested", "tee", found.tee, "appraisal", appraisal["submods"].(map[string]any)["cpu0"].(map[string]any)["outrigger.why"])
 	return &answer{"application/json", id, keybroker.Token{Token: token}}, nil
+}
+
+// attested returns key and claims of a request's session, or of the token that it brings.
+func (s *Server) attested(r *http.Request) (*ecdsa.PublicKey, map[string]any, error) {
+	_, found, err := s.find(r)
+	if token, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); err != nil && is {
+		return s.parse(token)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found.key == nil {
+		return nil, nil, &failure{http.StatusUnauthorized, "TokenNotFound", errors.New("this session has not attested")}
+	}
+	return found.key, found.input, nil
+}
+
+// parse verifies a token by this broker's key, never by the one in it.
+func (s *Server) parse(token string) (*ecdsa.PublicKey, map[string]any, error) {
+	bad := &failure{http.StatusUnauthorized, "TokenVerifierError", errors.New("the token is not one of this broker that is valid now")}
+	signed, err := jose.ParseSignedCompact(token, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		return nil, nil, bad
+	}
+	payload, err := signed.Verify(s.cfg.Key.Public())
+	if err != nil {
+		return nil, nil, bad
+	}
+	var claims struct {
+		Expires int64         `json:"exp"`
+		PubKey  keybroker.JWK `json:"tee-pubkey"`
+	}
+	var input map[string]any
+	if errors.Join(json.Unmarshal(payload, &claims), json.Unmarshal(payload, &input)) != nil || s.cfg.now().Unix() >= claims.Expires {
+		return nil, nil, bad
+	}
+	key, err := claims.PubKey.Key()
+	return key, input, err
+}
+
+// appraised returns what the claims of a policy's input say of the VM.
+func appraised(input map[string]any) string {
+	submods, _ := input["submods"].(map[string]any)
+	cpu, _ := submods["cpu0"].(map[string]any)
+	return fmt.Sprintf("the VM is %v: %v", cpu["ear.status"], cpu["outrigger.why"])
 }
 
 // resource gives a VM what the policy gives it.
 func (s *Server) resource(r *http.Request) (*answer, error) {
-	_, found, err := s.find(r)
+	key, input, err := s.attested(r)
 	if err != nil {
 		return nil, err
-	}
-	s.mu.Lock()
-	key, input, why := found.key, found.input, found.why
-	s.mu.Unlock()
-	if key == nil {
-		return nil, &failure{http.StatusUnauthorized, "TokenNotFound", errors.New("this session has not attested")}
 	}
 	names := []string{r.PathValue("repository"), r.PathValue("type"), r.PathValue("tag")}
 	name := strings.Join(names, "/")
@@ -411,7 +465,7 @@ func (s *Server) resource(r *http.Request) (*answer, error) {
 		return nil, &failure{http.StatusNotFound, "InvalidRequestPath", err}
 	}
 	if err := s.policy.allow(r.Context(), input, names, r.URL.Query()); err != nil {
-		return nil, &failure{http.StatusForbidden, "PolicyDeny", fmt.Errorf("resource %s: %w; of the VM: %s", name, err, why)}
+		return nil, &failure{http.StatusForbidden, "PolicyDeny", fmt.Errorf("resource %s: %w; %s", name, err, appraised(input))}
 	}
 	data, err := s.read(name)
 	if err != nil {
@@ -421,30 +475,34 @@ func (s *Server) resource(r *http.Request) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Log.Info("resource", "name", name, "tee", found.tee)
+	s.cfg.Log.Info("resource", "name", name, "from", r.RemoteAddr)
 	return &answer{"application/jwe", "", sealed}, nil
 }
 
-// read reads a resource's file, which is in the folder: os.Root follows no link out of it.
+// read reads a resource's file, which is in the folder: os.Root follows no link out of it. Trustee says PluginInternalError of what it does
+// not have.
 func (s *Server) read(name string) ([]byte, error) {
 	root, err := os.OpenRoot(s.cfg.Resources)
 	if err != nil {
-		return nil, &failure{http.StatusInternalServerError, "PluginInternalError", errors.New("the folder of resources cannot be opened")}
+		return nil, fmt.Errorf("the folder of resources: %w", err)
 	}
 	defer root.Close()
-	file, err := root.Open(path.Clean(name))
+	none := &failure{http.StatusNotFound, "PluginInternalError", fmt.Errorf("there is no resource %s", name)}
+	info, err := root.Stat(name)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxResource) {
+		err = fmt.Errorf("it is not a file of at most %d bytes", maxResource)
+	}
+	var data []byte
+	if err == nil {
+		data, err = root.ReadFile(name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.cfg.Log.Error("resource", "name", name, "err", err)
+	}
 	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			s.cfg.Log.Error("resource", "name", name, "err", err)
-		}
-		return nil, &failure{http.StatusNotFound, "PluginNotFound", fmt.Errorf("there is no resource %s", name)}
+		return nil, none
 	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxResource {
-		return nil, &failure{http.StatusInternalServerError, "PluginInternalError", fmt.Errorf("resource %s is not a file of at most %d bytes", name, maxResource)}
-	}
-	return io.ReadAll(io.LimitReader(file, maxResource))
+	return data, nil
 }
 
 // Resources returns the names of the resources that there are.
