@@ -62,6 +62,11 @@ func New(cfg Config) (*Provider, error) {
 	if _, err := pruneOld(cfg.TemplateDir); err != nil {
 		cfg.log().Warn("saved VMs of earlier boots of this machine stay", "folder", cfg.TemplateDir, "error", err)
 	}
+	if cfg.TPM != TPMOff { // so that brokers can have its certificate before there is a VM
+		if _, err := p.tpmAuthority(context.Background()); err != nil {
+			return nil, fmt.Errorf("the authority that certifies TPMs: %w", err)
+		}
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.upkeep.Go(func() { p.trimConsoles(ctx) })
@@ -198,7 +203,6 @@ func (p *Provider) verifyTools() error {
 	return errors.Join(scratchErr, diskErr)
 }
 
-// verifyTPM also makes the authority, so that brokers can have its certificate before there is a VM.
 func (p *Provider) verifyTPM() error {
 	if p.cfg.TPM == TPMOff {
 		return nil
@@ -208,8 +212,7 @@ func (p *Provider) verifyTPM() error {
 		_, err := lookTool(tool)
 		errs = append(errs, err)
 	}
-	_, err := p.tpmAuthority(context.Background())
-	return errors.Join(append(errs, classify(err))...)
+	return errors.Join(errs...)
 }
 
 func (p *Provider) verifyAccel() error {
