@@ -95,6 +95,11 @@ NODEBUILD = go run ./cmd/node-image build --output $(@D) --cache $(CACHE)/node-i
 # Of the version of Kubernetes from which specifications upgrade to that of images/node/kube.
 OLDERNODE := $(NODE)/v1.35.8/node.tar
 
+.PHONY: attest-report
+attest-report: ## Evidence of this machine and what verifiers say of it, for a report on real hardware, into bin/attest-report.json (root; ONLINE=1 asks AMD or Intel, too)
+	@mkdir -p bin
+	@go run ./test/attestreport $(if $(ONLINE),-online) > bin/attest-report.json; code=$$?; echo "bin/attest-report.json"; exit $$code
+
 .PHONY: site
 site: ## Build the site from docs/ into bin/site (Hugo: 90 s of processor time, the first time)
 	@VERSION='$(VERSION)' site/build.sh

@@ -183,7 +183,12 @@ func awaitTCP(t testing.TB, p *Provider, i *provider.Instance) {
 
 func awaitConsole(t testing.TB, p *Provider, i *provider.Instance, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(bootWait); ; time.Sleep(100 * time.Millisecond) {
+	awaitConsoleFor(t, p, i, want, bootWait)
+}
+
+func awaitConsoleFor(t testing.TB, p *Provider, i *provider.Instance, want string, wait time.Duration) {
+	t.Helper()
+	for deadline := time.Now().Add(wait); ; time.Sleep(100 * time.Millisecond) {
 		console, err := p.Console(t.Context(), i.ID, 1<<16)
 		if strings.Contains(string(console), want) {
 			return

@@ -114,7 +114,7 @@ func comparePCRs(t *testing.T, change func(*Config, string), pcr4 func(*measure.
 	begin := time.Now()
 	i := create(t, p, "sandbox-1")
 	t.Logf("CreateInstance took %v", time.Since(begin))
-	awaitConsole(t, p, i, "PROBE done")
+	awaitConsoleFor(t, p, i, "PROBE done", 3*bootWait) // the firmware takes ten seconds on an idle machine
 	t.Logf("booted after %v", time.Since(begin))
 	console, err := p.Console(t.Context(), i.ID, 1<<16)
 	if err != nil {

@@ -21,4 +21,4 @@ type scenario struct {
 }
 
 // Cases that are alone come first, the others run together afterwards.
-var cases = slices.Concat(lifecycle, basic, features, sizing, storage, volumes, pools, confidential)
+var cases = slices.Concat(lifecycle, basic, features, sizing, storage, volumes, pools, confidential, attested)

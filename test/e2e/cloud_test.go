@@ -51,6 +51,7 @@ type ownCluster struct {
 	csi     sync.Once
 	driver  *cluster.CSI // once csi is done
 	policy  sync.Once    // see policyImage
+	tpm     sync.Once    // see tpmImage
 }
 
 var clouds = map[string]cloud{}

@@ -96,7 +96,7 @@ func (s *suite) install(t *testing.T) {
 // the test.
 func (s *suite) withImages(settings map[string]string) map[string]string {
 	all := map[string]string{
-		"POD_IMAGES":          strings.Trim(s.cloud.image+","+missingImage+","+policyImage, ","),
+		"POD_IMAGES":          strings.Trim(s.cloud.image+","+missingImage+","+policyImage+","+tpmImage+","+otherTPMImage, ","),
 		"INSECURE_REGISTRIES": s.own.control.Address,
 	}
 	maps.Copy(all, settings)

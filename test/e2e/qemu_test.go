@@ -12,7 +12,7 @@ import (
 func init() {
 	clouds["qemu"] = cloud{
 		daemons:     []string{"provider-qemu"},
-		prepare:     func(*testing.T, *ownCluster) map[string]string { return nil },
+		prepare:     func(*testing.T, *ownCluster) map[string]string { return map[string]string{"QEMU_TPM": "uefi"} },
 		instances:   qemuInstances,
 		machineType: machineType{name: "2x1024", cpus: 2, mib: 1024},
 		image:       "podvm.qcow2",

@@ -74,7 +74,12 @@ func New(ctx context.Context, cfg Config) (*Hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Attester.BindInitData(ctx, digest); err != nil {
+	bound := string(data.TOML())
+	switch err := cfg.Attester.BindInitData(ctx, digest); {
+	case errors.Is(err, errors.ErrUnsupported): // the provider did not give it to the processor: brokers that want it refuse the VM
+		cfg.Log.Warn("the initdata is not part of the evidence", "tee", cfg.Attester.TEE(), "why", err)
+		bound = ""
+	case err != nil:
 		return nil, fmt.Errorf("measure the initdata: %w", err)
 	}
 	h := &Hub{cfg: cfg, recorded: map[eventlog.Event]bool{}, asked: strings.TrimSpace(data.Data[aaFile]+data.Data[cdhFile]) != ""}
@@ -85,7 +90,7 @@ func New(ctx context.Context, cfg Config) (*Hub, error) {
 	if h.settings.url == "" {
 		return h, nil
 	}
-	if h.broker, err = cfg.Connect(h.settings.url, h.settings.certificate, string(data.TOML())); err != nil {
+	if h.broker, err = cfg.Connect(h.settings.url, h.settings.certificate, bound); err != nil {
 		return nil, fmt.Errorf("initdata: key broker: %w", err)
 	}
 	return h, nil

@@ -49,6 +49,9 @@ func (*measurer) Evidence(_ context.Context, data []byte) (json.RawMessage, erro
 func (*measurer) Close() error { return nil }
 
 func (m *measurer) BindInitData(_ context.Context, digest []byte) error {
+	if m.bound == "unsupported" {
+		return errors.ErrUnsupported
+	}
 	if m.bound != "" && m.bound != hex.EncodeToString(digest) {
 		return errors.New("PCR 8 has another value")
 	}
@@ -164,6 +167,25 @@ func TestOnlyTheInitdataCounts(t *testing.T) {
 	m := &measurer{}
 	if _, err := New(t.Context(), Config{Provisioned: t.TempDir(), Attester: m}); err != nil || m.bound != cloudinit.EmptyInitData().Digest() {
 		t.Errorf("without initdata: %v, measured %s", err, m.bound)
+	}
+}
+
+// TestInitdataThatIsNotMeasured: a VM whose TEE has no place for it does not say to the broker that it had measured one.
+func TestInitdataThatIsNotMeasured(t *testing.T) {
+	dir := t.TempDir()
+	data, err := cloudinit.NewInitData("sha256", "0.1.0", map[string]string{cdhFile: withBroker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "initdata", string(data.TOML()))
+	write(t, dir, cdhFile, withBroker)
+	said := "nothing"
+	_, err = New(t.Context(), Config{
+		Provisioned: dir, Attester: &measurer{bound: "unsupported"}, Log: slog.New(slog.DiscardHandler),
+		Connect: func(_, _, initdata string) (Broker, error) { said = initdata; return broker{}, nil },
+	})
+	if err != nil || said != "" {
+		t.Errorf("said %q, %v", said, err)
 	}
 }
 

@@ -336,6 +336,9 @@ func (s *Server) appraise(tee attest.TEE, claims attest.Claims, initdata *cloudi
 		evidence["init_data_claims"] = initDataClaims(initdata)
 	}
 	status, vector, why := s.judge(tee, claims)
+	if initdata != nil {
+		why += "; the initdata is " + initdata.Digest()
+	}
 	return map[string]any{"submods": map[string]any{"cpu0": map[string]any{
 		"ear.status": status, "ear.trustworthiness-vector": vector, "ear.appraisal-policy-id": "reference-values", "outrigger.why": why,
 		"ear.veraison.annotated-evidence": evidence,
@@ -443,6 +446,13 @@ func (s *Server) parse(token string) (*ecdsa.PublicKey, map[string]any, error) {
 	return key, input, err
 }
 
+// appraised returns what the claims of a policy's input say of the VM.
+func appraised(input map[string]any) string {
+	submods, _ := input["submods"].(map[string]any)
+	cpu, _ := submods["cpu0"].(map[string]any)
+	return fmt.Sprintf("the VM is %v: %v", cpu["ear.status"], cpu["outrigger.why"])
+}
+
 // resource gives a VM what the policy gives it.
 func (s *Server) resource(r *http.Request) (*answer, error) {
 	key, input, err := s.attested(r)
@@ -455,7 +465,7 @@ func (s *Server) resource(r *http.Request) (*answer, error) {
 		return nil, &failure{http.StatusNotFound, "InvalidRequestPath", err}
 	}
 	if err := s.policy.allow(r.Context(), input, names, r.URL.Query()); err != nil {
-		return nil, &failure{http.StatusForbidden, "PolicyDeny", fmt.Errorf("resource %s: %w", name, err)}
+		return nil, &failure{http.StatusForbidden, "PolicyDeny", fmt.Errorf("resource %s: %w; %s", name, err, appraised(input))}
 	}
 	data, err := s.read(name)
 	if err != nil {
