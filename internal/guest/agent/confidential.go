@@ -24,6 +24,7 @@ import (
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
@@ -37,8 +38,7 @@ type Confidential interface {
 	Attest(ctx context.Context)
 	Status() attest.Status
 	Evidence(ctx context.Context, reportData []byte) (json.RawMessage, error)
-	// IsSealed reports whether a text is a sealed Secret, which Unseal opens.
-	IsSealed(text []byte) bool
+	// Unseal opens a sealed Secret.
 	Unseal(ctx context.Context, text []byte) ([]byte, error)
 	// AdmitImage, DecryptLayer and Pulled are those of [pull.Config].
 	AdmitImage(ctx context.Context, image *pull.Candidate) error
@@ -76,10 +76,12 @@ func (a *Agent) openConfidential() error {
 	if NewConfidential == nil {
 		return nil
 	}
+	began := marks.Uptime()
 	of, err := NewConfidential(ConfidentialConfig{a.cfg.Provisioned, a.cfg.StateDir, a.cfg.Version, a.log})
 	if err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
+	a.cfg.Marks.Note("measure-initdata", began, "")
 	c := &confidential{Confidential: of}
 	namespace := a.cfg.PodNetNS
 	if _, err := os.Stat(namespace); errors.Is(err, os.ErrNotExist) {
@@ -93,7 +95,11 @@ func (a *Agent) openConfidential() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), attestTime)
 	c.end = cancel
-	go of.Attest(ctx)
+	go func() {
+		began := marks.Uptime()
+		of.Attest(ctx)
+		a.cfg.Marks.Note("attest", began, "beside the pulls of images")
+	}()
 	a.confidential.Store(c)
 	return nil
 }
@@ -177,16 +183,18 @@ func (a *Agent) bringAuth(ctx context.Context) error {
 	return nil
 }
 
+var errSealed = errors.New("a sealed Secret, which this VM image cannot open: use one that attests (podvm-image build --confidential)")
+
 // unsealEnv opens the variables that are sealed Secrets. A container's processes share what was opened.
 func (a *Agent) unsealEnv(ctx context.Context, c *container, env []string) error {
 	of := a.confidential.Load()
-	if of == nil {
-		return nil
-	}
 	for i, entry := range env {
 		name, value, _ := strings.Cut(entry, "=")
-		if !of.IsSealed([]byte(value)) {
+		if !attest.IsSealed([]byte(value)) {
 			continue
+		}
+		if of == nil {
+			return fmt.Errorf("variable %s: %w", name, errSealed)
 		}
 		plain, known := c.unsealed.Load(value)
 		if !known {
@@ -209,12 +217,12 @@ func (a *Agent) unsealEnv(ctx context.Context, c *container, env []string) error
 // ReadCopied: nothing is opened there.
 func (a *Agent) unsealFiles(ctx context.Context, files []*agent.CopyFileRequest) error {
 	of := a.confidential.Load()
-	if of == nil {
-		return nil
-	}
 	for _, file := range files {
-		if file.GetOffset() != 0 || !of.IsSealed(file.GetData()) {
+		if file.GetOffset() != 0 || !attest.IsSealed(file.GetData()) {
 			continue
+		}
+		if of == nil {
+			return status.Errorf(codes.FailedPrecondition, "copy to %s: %v", file.GetPath(), errSealed)
 		}
 		rel := strings.TrimPrefix(file.GetPath(), sharedFolder+"/")
 		switch {

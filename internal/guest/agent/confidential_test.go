@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 )
 
-// opener opens sealed.TEXT as TEXT, except for sealed.refused, and counts.
+// opener opens sealed.TEXT.0.0 as TEXT, except for that of refused, and counts.
 type opener struct {
 	Confidential
 	opened int
@@ -35,11 +35,9 @@ func (*opener) Evidence(_ context.Context, reportData []byte) (json.RawMessage, 
 	return json.Marshal(reportData)
 }
 
-func (*opener) IsSealed(text []byte) bool { return bytes.HasPrefix(text, []byte("sealed.")) }
-
 func (o *opener) Unseal(_ context.Context, text []byte) ([]byte, error) {
 	o.opened++
-	plain := bytes.TrimPrefix(text, []byte("sealed."))
+	plain := bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("sealed.")), []byte(".0.0"))
 	if string(plain) == "refused" {
 		return nil, errors.New("the broker refuses")
 	}
@@ -60,15 +58,15 @@ func TestSealedVariables(t *testing.T) {
 	a, o := opening(t)
 	c := newContainer("c", t.TempDir())
 	for range 2 {
-		env := []string{"A=plain", "B=sealed.secret", "C=x=sealed.secret"}
-		if err := a.unsealEnv(t.Context(), c, env); err != nil || strings.Join(env, " ") != "A=plain B=secret C=x=sealed.secret" {
+		env := []string{"A=plain", "B=sealed.secret.0.0", "C=x=sealed.secret.0.0"}
+		if err := a.unsealEnv(t.Context(), c, env); err != nil || strings.Join(env, " ") != "A=plain B=secret C=x=sealed.secret.0.0" {
 			t.Errorf("%q, %v", env, err)
 		}
 	}
 	if o.opened != 1 {
 		t.Errorf("opened %d times", o.opened)
 	}
-	for _, bad := range []string{"sealed.refused", "sealed.no\x00text"} {
+	for _, bad := range []string{"sealed.refused.0.0", "sealed.no\x00text.0.0"} {
 		if err := a.unsealEnv(t.Context(), c, []string{"SECRET=" + bad}); err == nil || !strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -86,7 +84,7 @@ func TestSealedFiles(t *testing.T) {
 		})
 		return err
 	}
-	if err := send("/volume/key", "sealed.secret", 13); err != nil {
+	if err := send("/volume/key", "sealed.secret.0.0", 17); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(filepath.Join(a.copies.shared, "volume/key")); string(data) != "secret" {
@@ -97,9 +95,9 @@ func TestSealedFiles(t *testing.T) {
 		size int64
 		want string
 	}{
-		"/file":           {"sealed.secret", 13, "subPath"},
-		"/volume/refused": {"sealed.refused", 14, "the broker refuses"},
-		"/volume/large":   {"sealed.secret", 14, "too large"},
+		"/file":           {"sealed.secret.0.0", 17, "subPath"},
+		"/volume/refused": {"sealed.refused.0.0", 18, "the broker refuses"},
+		"/volume/large":   {"sealed.secret.0.0", 18, "too large"},
 	} {
 		if err := send(path, c.data, c.size); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", path, err)
@@ -107,6 +105,18 @@ func TestSealedFiles(t *testing.T) {
 		if _, err := os.Stat(a.copies.shared + path); err == nil {
 			t.Errorf("%s was written", path)
 		}
+	}
+}
+
+// TestSealedWithoutAttestation: an image that cannot open a sealed Secret does not give its pod the seal in its place.
+func TestSealedWithoutAttestation(t *testing.T) {
+	a, _ := specAgent(t)
+	if err := a.unsealEnv(t.Context(), newContainer("c", t.TempDir()), []string{"SECRET=sealed.secret.0.0"}); !errors.Is(err, errSealed) {
+		t.Errorf("variable: %v", err)
+	}
+	_, err := a.CopyFile(t.Context(), &agent.CopyFileRequest{Path: sharedFolder + "/volume/key", Data: []byte("sealed.secret.0.0"), FileSize: 17})
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), errSealed.Error()) {
+		t.Errorf("file: %v", err)
 	}
 }
 

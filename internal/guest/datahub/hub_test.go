@@ -319,17 +319,6 @@ func TestUnseal(t *testing.T) {
 	}
 }
 
-func TestIsSealed(t *testing.T) {
-	h := &Hub{}
-	for text, want := range map[string]bool{
-		"sealed.a.b.c": true, "sealed.a.b.c\n": true, "sealed.md": false, "sealed.a.b": false, "x sealed.a.b.c": false, "sealed.a b.c.d": false, "": false,
-	} {
-		if h.IsSealed([]byte(text)) != want {
-			t.Errorf("%q: %v", text, !want)
-		}
-	}
-}
-
 // TestREST: upstream's workloads find what they are used to.
 func TestREST(t *testing.T) {
 	h, m, err := with(t, map[string]string{cdhFile: withBroker}, broker{"kbs:///default/key/1": "sesame", "token": "jwt"})

@@ -3,7 +3,6 @@
 package datahub
 
 import (
-	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -14,11 +13,9 @@ import (
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
-)
 
-// A sealed Secret is sealed.HEADER.PAYLOAD.SIGNATURE, a JWS in compact form behind a word: guest-components,
-// confidential-data-hub/docs/SEALED_SECRET.md.
-const sealedPrefix = "sealed."
+	"github.com/outrigger/outrigger/internal/attest"
+)
 
 // MaxSealed is the largest sealed Secret in bytes: a Secret has at most 1 MiB, and base64 a third more.
 const MaxSealed = 2 << 20
@@ -43,18 +40,12 @@ type sealedSecret struct {
 	} `json:"annotations"`
 }
 
-// IsSealed reports whether a text is a sealed Secret, by its form.
-func (*Hub) IsSealed(text []byte) bool {
-	rest, is := bytes.CutPrefix(text, []byte(sealedPrefix))
-	return is && bytes.Count(bytes.TrimSpace(rest), []byte(".")) == 2 && !bytes.ContainsAny(bytes.TrimSpace(rest), " \t\r\n")
-}
-
 // Unseal returns the plain text of a sealed Secret.
 func (h *Hub) Unseal(ctx context.Context, text []byte) ([]byte, error) {
 	if len(text) > MaxSealed {
 		return nil, fmt.Errorf("sealed Secret: %d bytes, at most %d are read", len(text), MaxSealed)
 	}
-	payload, err := h.payload(ctx, strings.TrimPrefix(strings.TrimSpace(string(text)), sealedPrefix))
+	payload, err := h.payload(ctx, strings.TrimPrefix(strings.TrimSpace(string(text)), attest.SealedPrefix))
 	if err != nil {
 		return nil, fmt.Errorf("sealed Secret: %w", err)
 	}
