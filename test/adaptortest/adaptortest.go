@@ -72,6 +72,9 @@ func (n *Network) Teardown(_ context.Context, _ string, cfg *podnetwork.Config, 
 	return ignoreMissing(os.Remove(n.path(cfg)))
 }
 
+// OpenFrames opens something in place of a packet socket.
+func (n *Network) OpenFrames(string) (*os.File, error) { return os.Open(os.DevNull) }
+
 // Tunnels returns how many there are.
 func (n *Network) Tunnels() int { return count(n.Dir) }
 

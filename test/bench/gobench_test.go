@@ -54,6 +54,7 @@ func goFigures() []goFigure {
 		{promise: "pod-path-ipv4-9000", cases: "underlay6=false/mtu=9000", metric: "%-of-bare"},
 		{promise: "pod-path-ipv6-1500", cases: "underlay6=true/mtu=1500", metric: "%-of-bare"},
 		{promise: "pod-path-ipv6-9000", cases: "underlay6=true/mtu=9000", metric: "%-of-bare"},
+		{promise: "encrypted-path", metric: "%-of-plain"},
 		{promise: "pod-life-writes", metric: "API-writes/pod", rounds: "20x", runs: 1},
 		{promise: "peerpods-cold", metric: "cold-s", rounds: "1x", runs: 3},
 		{pkg: controller, benchmark: "BenchmarkCold", metric: "cold-cpu-s", what: "controller: the same, processor time", unit: "s", rounds: "1x", runs: 3},

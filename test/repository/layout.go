@@ -50,7 +50,7 @@ var Rooms = []Room{
 	{"internal/attest", shared},
 	{"internal/keybroker", shared},
 	{"internal/guest", with("images/podvm", "internal/protocol", "internal/keybroker",
-		"internal/peerpods/apf", "internal/peerpods/handover", "internal/peerpods/podnetwork", "internal/peerpods/podtls", "internal/peerpods/ttrpcframe")},
+		"internal/peerpods/apf", "internal/peerpods/frametunnel", "internal/peerpods/handover", "internal/peerpods/podnetwork", "internal/peerpods/podtls", "internal/peerpods/ttrpcframe")},
 	{"internal/machines", with("api/infrastructure", "images/node")},
 	{"internal/nodes", with("api/ccm")},
 	{"internal/volumes", shared},

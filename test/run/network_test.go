@@ -11,6 +11,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netns"
@@ -211,6 +212,25 @@ func TestPodNetwork(t *testing.T) {
 			t.Errorf("the name of the server is %q", out)
 		}
 	})
+}
+
+// TestEncryptedTunnel is TestPodNetwork with -tunnel-type tls, over the end of an adaptor.
+func TestEncryptedTunnel(t *testing.T) {
+	n := newNode(t, "-tunnel-type=tls")
+	far := outside(t)
+	p := n.newPod(t, "encrypted")
+	client, _, _ := p.containerWith(t, podclient.ContainerSpec{Name: "sleeper", Image: n.registry.WithNettool, Args: []string{"sleep", "1000000"}}, nil)
+	interfaceInGuest(t, p, client)
+	for family, address := range map[string]string{"IPv4": outsideV4, "IPv6": outsideV6} {
+		t.Run("Outside/"+family, func(t *testing.T) { streams(t, client, far, address) })
+		t.Run("PathMTU/"+family, func(t *testing.T) { pathMTU(t, client, address) })
+	}
+	n.adaptor.Stop(syscall.SIGKILL)
+	t.Run("WithoutAdaptor", func(t *testing.T) { streams(t, client, far, outsideV4) })
+	n.adaptor = n.adaptor.Restart(t)
+	t.Run("NewAdaptor", func(t *testing.T) { streams(t, client, far, outsideV6) })
+	p.stop(t)
+	n.wantNothingLeft(t)
 }
 
 func interfaceInGuest(t *testing.T, p *pod, c *podclient.Container) {

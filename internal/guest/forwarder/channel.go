@@ -4,7 +4,6 @@ package forwarder
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/outrigger/outrigger/internal/peerpods/frametunnel"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 )
 
@@ -87,6 +88,12 @@ func (f *Forwarder) handle(ctx context.Context, conn net.Conn) {
 		f.handshakes.logRefusal(log, err)
 		return
 	}
+	if tunnel, is := secure.(*podtls.Conn); is && tunnel.ConnectionState().NegotiatedProtocol == frametunnel.Protocol {
+		if err := f.tunnel.carry(ctx, tunnel); err != nil {
+			log.Warn("the connection of the encrypted tunnel ended", "error", err)
+		}
+		return
+	}
 	backend, err := f.dialAgent(ctx)
 	if err != nil {
 		log.Error("the agent cannot be reached", "error", err)
@@ -105,12 +112,11 @@ func (f *Forwarder) handshake(ctx context.Context, conn net.Conn) (net.Conn, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
-	records := &gather{Conn: conn}
-	secure := tls.Server(records, f.TLS)
+	secure := podtls.Server(conn, f.TLS)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
-	return &secureConn{Conn: secure, records: records}, nil
+	return secure, nil
 }
 
 // wants names the calls that intercept changes or logs.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guest/disks"
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/frametunnel"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
@@ -65,6 +66,9 @@ type Options struct {
 	DropDNS bool
 	// TLS is nil for plain TCP.
 	TLS *tls.Config
+	// OpenFrames opens the packet socket of an encrypted tunnel; by default package
+	// podnetwork does.
+	OpenFrames func(podNetns string) (*os.File, error)
 	// SetupNetwork rebuilds the pod's interface; by default package podnetwork does.
 	// cfg is nil for a sandbox without a network.
 	SetupNetwork func(ctx context.Context, podNetns, hostInterface string, cfg *podnetwork.Config) error
@@ -82,6 +86,7 @@ type Forwarder struct {
 	log        *slog.Logger
 	handshakes *handshakeLimiter
 	disks      disks.Disks
+	tunnel     tunnel
 }
 
 // New checks the options.
@@ -95,6 +100,16 @@ func New(o Options) (*Forwarder, error) {
 			return nil, fmt.Errorf("apf.json: pod-network: %w", err)
 		}
 		node = network.WorkerNodeIP.Addr()
+	}
+	if o.encrypted() {
+		if o.TLS == nil {
+			return nil, errors.New("apf.json: pod-network: tunnel-type tls needs TLS, which is off")
+		}
+		o.TLS = o.TLS.Clone()
+		o.TLS.NextProtos = []string{frametunnel.Protocol}
+	}
+	if o.OpenFrames == nil {
+		o.OpenFrames = podnetwork.OpenGuestFrames
 	}
 	if o.SetupNetwork == nil {
 		o.SetupNetwork = setupNetwork
@@ -117,6 +132,14 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	}
 	if err := <-network; err != nil {
 		return err
+	}
+	if f.encrypted() {
+		frames, err := f.OpenFrames(f.PodNamespace)
+		if err != nil {
+			return fmt.Errorf("pod network: %w", err)
+		}
+		defer frames.Close()
+		f.tunnel.frames = frames
 	}
 	listener, err := f.listen(ctx)
 	if err != nil {

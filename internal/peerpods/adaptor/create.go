@@ -28,7 +28,7 @@ func (s *Service) inspectNetwork(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		return fmt.Errorf("inspect network namespace %s: %w", netns, err)
 	}
-	cfg.VXLANPort = s.opts.VXLANPort
+	cfg.VXLANPort, cfg.TunnelType = s.opts.VXLANPort, s.opts.TunnelType
 	cfg.ExternalNetViaPodVM = s.opts.ExternalViaPodVM
 	sb.update(func(rec *Record) {
 		rec.Network = cfg

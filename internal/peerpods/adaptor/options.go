@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -33,6 +34,8 @@ type Network interface {
 	// Teardown removes it. It is success when there is none, also when the
 	// namespace is gone. vm is invalid when the VM never had an address.
 	Teardown(ctx context.Context, netns string, cfg *podnetwork.Config, vm netip.Addr) error
+	// OpenFrames opens the packet socket of an encrypted tunnel that Setup made.
+	OpenFrames(netns string) (*os.File, error)
 }
 
 // VNIs hands out the tunnel ids of this node; *podnetwork.VNIPool is one. All
@@ -114,6 +117,8 @@ type Options struct {
 	ProxyTimeout time.Duration
 	// VXLANPort is the UDP port of the tunnels. Default 4789 (RFC 7348).
 	VXLANPort int
+	// TunnelType is [podnetwork.TunnelVXLAN], the default, or [podnetwork.TunnelTLS].
+	TunnelType string
 	// ExternalViaPodVM gives pods the VM's own way to the outside.
 	ExternalViaPodVM bool
 	// Initdata is for pods without their own: base64 of gzip of TOML.
@@ -188,6 +193,7 @@ func (o *Options) setDefaults() {
 	}
 	o.ProxyTimeout = cmp.Or(o.ProxyTimeout, 5*time.Minute)
 	o.VXLANPort = cmp.Or(o.VXLANPort, 4789)
+	o.TunnelType = cmp.Or(o.TunnelType, podnetwork.TunnelVXLAN)
 	o.SweepInterval = cmp.Or(o.SweepInterval, min(max(o.OrphanTimeout/4, time.Second), time.Minute))
 	o.SweepGrace = cmp.Or(o.SweepGrace, 10*time.Minute)
 	o.ListSettle = cmp.Or(o.ListSettle, 10*time.Second)
@@ -220,6 +226,8 @@ func (o *Options) Check() error {
 	wrong(strings.Contains(o.PodsDir, ":"), "-pods-dir %q contains ':', which shims refuse in a socket path", o.PodsDir)
 	wrong(o.ForwarderPort < 1 || o.ForwarderPort > 65535, "-forwarder-port %d is not between 1 and 65535", o.ForwarderPort)
 	wrong(o.VXLANPort < 1 || o.VXLANPort > 65535, "-vxlan-port %d is not between 1 and 65535", o.VXLANPort)
+	wrong(o.TunnelType == podnetwork.TunnelTLS && (o.TLS.Disabled || o.TLS.SkipVerify),
+		"-tunnel-type tls (TUNNEL_TYPE) goes without -disable-tls and -tls-skip-verify: such a tunnel would protect nothing")
 	wrong(o.ProxyTimeout <= 0, "-proxy-timeout %s is not positive", o.ProxyTimeout)
 	wrong(o.OrphanTimeout < 0, "-orphan-timeout %s is negative", o.OrphanTimeout)
 	wrong(!o.TLS.Disabled && o.TLS.OwnCA == nil && o.TLS.Issue == nil, "adaptor: no issuer of certificates")

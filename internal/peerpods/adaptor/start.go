@@ -8,10 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/outrigger/outrigger/internal/peerpods/frametunnel"
+	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
+	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
@@ -28,6 +32,8 @@ const (
 	consoleLines = 20
 	// consoleTimeout bounds the wait for the console.
 	consoleTimeout = 2 * time.Second
+	// framesSocket is where, in the sandbox's folder, its packet socket is offered.
+	framesSocket = "frames.sock"
 )
 
 func (s *Service) prepareInstance(sb *sandbox) error {
@@ -251,6 +257,11 @@ func (s *Service) connect(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		return err
 	}
+	stopOffer, err := s.offerFrames(&rec, req)
+	if err != nil {
+		return err
+	}
+	defer stopOffer()
 	log := s.logger(sb)
 	log.Info("Trying to establish agent proxy connection to " + req.Address)
 	running, stop := s.whileRunning(ctx, rec.InstanceID)
@@ -263,6 +274,24 @@ func (s *Service) connect(ctx context.Context, sb *sandbox) error {
 	}
 	log.Info("agent proxy is ready")
 	return nil
+}
+
+// offerFrames has the packet socket of an encrypted tunnel ready for the relay, for as
+// long as that is asked to serve the sandbox.
+func (s *Service) offerFrames(rec *Record, req *relaypb.ServeRequest) (stop func(), err error) {
+	if rec.Network == nil || rec.Network.TunnelType != podnetwork.TunnelTLS {
+		return func() {}, nil
+	}
+	frames, err := s.opts.Network.OpenFrames(rec.Netns)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel from network namespace %s: %w", rec.Netns, err)
+	}
+	req.FramesPath = filepath.Join(s.journal.folder(rec.ID), framesSocket)
+	if stop, err = frametunnel.Offer(req.FramesPath, frames); err != nil {
+		frames.Close()
+		return nil, fmt.Errorf("offer the tunnel to the agent relay: %w", err)
+	}
+	return stop, nil
 }
 
 func (s *Service) disconnect(ctx context.Context, sb *sandbox) error {

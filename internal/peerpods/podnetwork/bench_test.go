@@ -51,6 +51,32 @@ func benchPath(b *testing.B, o podOptions, toPod bool) {
 	b.ReportMetric(100*median(path)/median(bare), "%-of-bare")
 }
 
+// BenchmarkEncryptedPath compares one TCP stream to and from the pod through an
+// encrypted tunnel with one through a plain tunnel, in turns.
+func BenchmarkEncryptedPath(b *testing.B) {
+	for _, toPod := range []bool{true, false} {
+		b.Run(fmt.Sprintf("toPod=%v", toPod), func(b *testing.B) {
+			l := newLab(b)
+			nodePod := netip.MustParseAddr("10.244.1.1")
+			measure := func(o podOptions) func() float64 {
+				pod, inside := l.newPod(o)
+				if toPod {
+					return func() float64 { return l.node.throughput(inside, pod.ip4) }
+				}
+				return func() float64 { return inside.throughput(l.node, nodePod) }
+			}
+			plain, encrypted := measure(podOptions{attach: ptp}), measure(podOptions{attach: ptp, tls: true})
+			var without, with []float64
+			for b.Loop() {
+				without, with = append(without, plain()), append(with, encrypted())
+			}
+			b.ReportMetric(median(without), "plain-Gbit/s")
+			b.ReportMetric(median(with), "encrypted-Gbit/s")
+			b.ReportMetric(100*median(with)/median(without), "%-of-plain")
+		})
+	}
+}
+
 func median(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]

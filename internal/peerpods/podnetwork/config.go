@@ -33,7 +33,7 @@ type Config struct {
 	Interface string `json:"interface"`
 	// WorkerNodeIP is the node's end of the tunnel with its prefix length.
 	WorkerNodeIP netip.Prefix `json:"worker-node-ip"`
-	// TunnelType is "vxlan".
+	// TunnelType is [TunnelVXLAN] or [TunnelTLS].
 	TunnelType string `json:"tunnel-type"`
 	// Routes and Neighbors are those of the pod's namespace.
 	Routes    []Route    `json:"routes"`
@@ -85,7 +85,7 @@ type Neighbor struct {
 	State string `json:"state,omitempty"`
 }
 
-// TunnelVXLAN is the only tunnel type.
+// TunnelVXLAN is the tunnel type of the kernel's tunnels, which encrypt nothing.
 const TunnelVXLAN = "vxlan"
 
 // DefaultVXLANPort is IANA's UDP port of VXLAN (RFC 7348).
@@ -127,7 +127,7 @@ var (
 // made, each with its key. A VNI of 0 passes: it may not be assigned yet.
 func (c *Config) Validate() error {
 	errs := []error{
-		check(c.TunnelType == TunnelVXLAN, "tunnel-type %q: only %q is supported", c.TunnelType, TunnelVXLAN),
+		check(c.TunnelType == TunnelVXLAN || c.encrypted(), "tunnel-type %q: only %q and %q are supported", c.TunnelType, TunnelVXLAN, TunnelTLS),
 		check(c.WorkerNodeIP.IsValid(), "worker-node-ip is missing"),
 		check(validInterface(c.Interface), "interface %q is not an interface name", c.Interface),
 		check(c.MTU >= minMTU4 && c.MTU <= maxMTU, "mtu %d: want %d to %d", c.MTU, minMTU4, maxMTU),

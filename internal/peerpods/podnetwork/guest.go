@@ -69,14 +69,14 @@ func setupGuest(ctx context.Context, podNetns, hostInterface string, cfg *Config
 	}
 	defer pod.Close()
 	end := &guestEnd{vm: vm, pod: pod, cfg: cfg}
-	if cfg.SourceCheck {
+	if cfg.SourceCheck && !cfg.encrypted() { // an encrypted tunnel has no port of its own
 		node := cfg.farEnd(cfg.WorkerNodeIP.Addr())
 		node.prepared = true
 		if _, err := addRules(vm.ns, node); err != nil {
 			return err
 		}
 	}
-	if err := end.build(way); err != nil {
+	if err := end.build(podNetns, way); err != nil {
 		return err
 	}
 	if cfg.ExternalNetViaPodVM {
@@ -173,9 +173,13 @@ func (n *namespace) pathVia(link netlink.Link, dst netip.Addr) (*path, error) {
 	return nil, fmt.Errorf("interface %s has no address of the family of the node's address %s", link.Attrs().Name, dst)
 }
 
-func (e *guestEnd) build(way *path) error {
+func (e *guestEnd) build(podNetns string, way *path) error {
+	ensureInterface := func() error { return e.ensureInterface(way) }
+	if e.cfg.encrypted() {
+		ensureInterface = func() error { return e.ensureFrameInterface(podNetns) }
+	}
 	for _, configure := range []func() error{
-		e.pod.loopbackUp, func() error { return e.ensureInterface(way) }, e.setAddresses, e.setRoutes, e.setNeighbors,
+		e.pod.loopbackUp, ensureInterface, e.setAddresses, e.setRoutes, e.setNeighbors,
 	} {
 		if err := configure(); err != nil {
 			return err
@@ -195,8 +199,8 @@ func (n *namespace) loopbackUp() error {
 	return nil
 }
 
-// ensureInterface makes the tunnel under the pod's interface name at once, and
-// repairs MAC and MTU of one that an earlier run left.
+// ensureInterface makes the tunnel under the pod's interface name at once, or takes
+// one that an earlier run left.
 func (e *guestEnd) ensureInterface(way *path) error {
 	mtu, err := e.cfg.tunnelMTU(way.mtu)
 	if err != nil {
@@ -214,6 +218,12 @@ func (e *guestEnd) ensureInterface(way *path) error {
 	if err != nil {
 		return err
 	}
+	return e.repairInterface(link, mtu, mac)
+}
+
+// repairInterface gives the pod's interface MAC and MTU, which one that an earlier run
+// left may lack, and sets it up.
+func (e *guestEnd) repairInterface(link netlink.Link, mtu int, mac net.HardwareAddr) error {
 	e.link = link
 	if !slices.Equal(link.Attrs().HardwareAddr, mac) {
 		if err := e.pod.LinkSetHardwareAddr(link, mac); err != nil {

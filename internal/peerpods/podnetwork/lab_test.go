@@ -196,6 +196,8 @@ type labPod struct {
 	cfg    *Config
 	// guestPath is where the VM half makes its namespace.
 	guestPath string
+	// carrier is there if the tunnel is encrypted.
+	carrier *carrier
 }
 
 var nextVNI atomic.Uint32
@@ -207,6 +209,8 @@ type podOptions struct {
 	podMTU      int // 0 means 1500
 	// slowAddress lets the VM's IPv6 address be tentative for two seconds.
 	slowAddress bool
+	// tls asks for an encrypted tunnel.
+	tls bool
 }
 
 // addPod makes a pod as CNI leaves it and a VM beside the node, without any
@@ -221,6 +225,9 @@ func (l *lab) addPod(o podOptions) *labPod {
 	node := p.underlay(o)
 	cfg := p.inspect(node)
 	cfg.VXLANID = int(nextVNI.Add(1))
+	if o.tls {
+		cfg.TunnelType = TunnelTLS
+	}
 	p.cfg = cfg
 	dir, err := os.MkdirTemp("/tmp", "pn")
 	if err != nil {
@@ -229,6 +236,7 @@ func (l *lab) addPod(o podOptions) *labPod {
 	p.guestPath = dir + "/podns"
 	l.t.Cleanup(func() {
 		_ = unix.Unmount(p.guestPath, unix.MNT_DETACH)
+		_ = unix.Unmount(p.guestPath+frameNamespace, unix.MNT_DETACH)
 		os.RemoveAll(dir)
 	})
 	return p
@@ -326,6 +334,9 @@ func (p *labPod) connect() *testNS {
 	}
 	if err := p.setupGuest(); err != nil {
 		p.lab.t.Fatal(err)
+	}
+	if p.cfg.encrypted() {
+		p.carry()
 	}
 	return p.inside()
 }

@@ -122,6 +122,9 @@ func runSteps(ctx context.Context, steps []step) error {
 
 // steps go from the underlay to the pod; traffic flows after the last.
 func (e *nodeEnd) steps() []step {
+	if e.cfg.encrypted() {
+		return e.frameSteps()
+	}
 	return []step{
 		{"keep others out of the tunnel", e.ensureRules},
 		{"create tunnel", e.ensureTunnel},
@@ -195,7 +198,7 @@ func (e *nodeEnd) ensureRedirect(from, to netlink.Link) (func() error, error) {
 func (e *nodeEnd) startTunnel() (func() error, error) {
 	_ = e.pod.LinkSetIP6AddrGenMode(e.tunnelLink, addrGenModeNone)
 	if err := e.pod.LinkSetUp(e.tunnelLink); err != nil {
-		return nil, fmt.Errorf("set %s up: %w", nodeTunnelName, err)
+		return nil, fmt.Errorf("set %s up: %w", e.tunnelLink.Attrs().Name, err)
 	}
 	return nil, nil // removing the tunnel undoes it
 }
@@ -260,6 +263,10 @@ func teardownPod(node *namespace, netns string, cfg *Config) error {
 	if err != nil {
 		return err
 	}
+	frameLink, err := pod.link(frameLinkName)
+	if err != nil {
+		return err
+	}
 	// Filters before the tunnel: a redirect to nowhere drops packets, and logs
 	// each. The tunnel last: it holds the peer's former MTU.
 	return errors.Join(
@@ -268,5 +275,7 @@ func teardownPod(node *namespace, netns string, cfg *Config) error {
 		pod.deleteLink(answerBridgeName, "bridge"),
 		pod.deleteLink(passingName(cfg.VXLANID), "vxlan"),
 		pod.deleteLink(nodeTunnelName, "vxlan"),
+		pod.removeRedirect(frameLink),
+		pod.deleteLink(frameLinkName, "veth"),
 	)
 }

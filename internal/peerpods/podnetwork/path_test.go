@@ -5,6 +5,7 @@
 package podnetwork
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -23,6 +24,16 @@ func TestPodTraffic(t *testing.T) {
 				trafficOutside(t, l, pod, inside, transferSize)
 			})
 		}
+	}
+	for _, o := range []podOptions{{attach: onBridge, tls: true}, {attach: ptp, underlay6: true, tls: true}, {attach: calico, underlayMTU: 1280, podMTU: 9000, tls: true}} {
+		t.Run(fmt.Sprintf("tls/%s/underlay6=%v", o.attach, o.underlay6), func(t *testing.T) {
+			l := newLab(t)
+			pod, inside := l.newPod(o)
+			if got, want := inside.mtuOf("eth0"), cmp.Or(o.podMTU, 1500); got != want {
+				t.Errorf("MTU of the pod's interface in the VM: %d, want the %d of the pod", got, want)
+			}
+			trafficOutside(t, l, pod, inside, transferSize)
+		})
 	}
 }
 

@@ -128,9 +128,12 @@ func TunnelMTU(podMTU, underlayMTU int, underlay netip.Addr) int {
 }
 
 // tunnelMTU returns [TunnelMTU] for the smaller of the underlay MTUs known at the
-// node's end and at this one.
+// node's end and at this one. An encrypted tunnel is a stream, which limits nothing.
 func (c *Config) tunnelMTU(underlayMTU int) (int, error) {
-	if c.UnderlayMTU != 0 {
+	switch {
+	case c.encrypted():
+		underlayMTU = 0
+	case c.UnderlayMTU != 0:
 		underlayMTU = min(underlayMTU, c.UnderlayMTU)
 	}
 	mtu := TunnelMTU(c.MTU, underlayMTU, c.WorkerNodeIP.Addr())

@@ -39,6 +39,7 @@ func forEachAttachment(t *testing.T, f func(t *testing.T, o podOptions)) {
 			})
 		}
 	}
+	t.Run("tls", func(t *testing.T) { f(t, podOptions{attach: ptp, tls: true}) })
 }
 
 // TestTeardownLeavesNothing also tears down twice and sets up again.
@@ -98,7 +99,7 @@ func (p *labPod) crashAfter(steps int) error {
 	})
 }
 
-func (p *labPod) countSteps() int { return len((&nodeEnd{}).steps()) }
+func (p *labPod) countSteps() int { return len((&nodeEnd{cfg: p.cfg}).steps()) }
 
 // TestKilledBetweenSteps: a process killed after any step leaves what another
 // one removes completely, or completes.

@@ -78,12 +78,21 @@ func (s *sandbox) open(ctx context.Context, timeout time.Duration) error {
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
+	frames, err := s.takeFrames(ctx)
+	if err != nil {
+		return err
+	}
 	s.log.Info("Trying to establish agent proxy connection to " + s.request.Address)
 	conn, reached, err := s.target.await(ctx)
 	if err != nil {
+		frames.Close()
 		if s.ctx.Err() != nil {
 			return status.Error(codes.Canceled, "the sandbox was stopped while its VM was dialled")
 		}
+		return err
+	}
+	if err := s.openTunnel(ctx, frames); err != nil {
+		conn.Close()
 		return err
 	}
 	s.log.Info("established agent proxy connection to " + s.request.Address)

@@ -63,15 +63,16 @@ func (s *Server) Serve(ctx context.Context, request *pb.ServeRequest) (*pb.Serve
 	if err != nil {
 		return nil, err
 	}
+	response := &pb.ServeResponse{CarriesFrames: request.FramesPath != ""}
 	if sb == nil {
-		return &pb.ServeResponse{}, nil
+		return response, nil
 	}
 	if err := sb.open(ctx, time.Duration(request.TimeoutNano)); err != nil {
 		s.forget(sb)
 		sb.close()
 		return nil, err
 	}
-	return &pb.ServeResponse{}, nil
+	return response, nil
 }
 
 func validate(r *pb.ServeRequest) error {
@@ -84,6 +85,9 @@ func validate(r *pb.ServeRequest) error {
 	}
 	if !strings.Contains(r.Address, ":") {
 		errs = append(errs, fmt.Errorf("address %q: want host:port", r.Address))
+	}
+	if r.FramesPath != "" && (r.Tls == nil || r.Tls.SkipVerify) {
+		errs = append(errs, errors.New("frames_path: an encrypted tunnel needs TLS with a certificate that is verified"))
 	}
 	if r.TimeoutNano < 0 {
 		errs = append(errs, fmt.Errorf("timeout_nano %d is negative", r.TimeoutNano))
@@ -119,7 +123,7 @@ func (s *Server) reserve(request *pb.ServeRequest, target *target) (*sandbox, er
 
 // same compares all but the time-out.
 func same(a, b *pb.ServeRequest) bool {
-	return a.SocketPath == b.SocketPath && a.Address == b.Address && proto.Equal(a.Tls, b.Tls)
+	return a.SocketPath == b.SocketPath && a.Address == b.Address && a.FramesPath == b.FramesPath && proto.Equal(a.Tls, b.Tls)
 }
 
 func (s *Server) forget(sb *sandbox) {

@@ -135,7 +135,12 @@ type ServeRequest struct {
 	// Absent: plain TCP (only with -disable-tls).
 	Tls *TLS `protobuf:"bytes,4,opt,name=tls,proto3" json:"tls,omitempty"`
 	// Longest wait for the first answer; 0 means until the caller gives up.
-	TimeoutNano   int64 `protobuf:"varint,5,opt,name=timeout_nano,json=timeoutNano,proto3" json:"timeout_nano,omitempty"`
+	TimeoutNano int64 `protobuf:"varint,5,opt,name=timeout_nano,json=timeoutNano,proto3" json:"timeout_nano,omitempty"`
+	// Absolute path of a unix socket at which the packet socket of an encrypted tunnel is
+	// offered, for the time of this call. Empty: the tunnel, if any, is the kernel's. Serve
+	// then returns when the VM has taken a connection for frames; the relay keeps one, and
+	// makes another when it ends. FailedPrecondition if the VM knows no such tunnel.
+	FramesPath    string `protobuf:"bytes,6,opt,name=frames_path,json=framesPath,proto3" json:"frames_path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -203,6 +208,13 @@ func (x *ServeRequest) GetTimeoutNano() int64 {
 		return x.TimeoutNano
 	}
 	return 0
+}
+
+func (x *ServeRequest) GetFramesPath() string {
+	if x != nil {
+		return x.FramesPath
+	}
+	return ""
 }
 
 type TLS struct {
@@ -300,7 +312,10 @@ func (x *TLS) GetCipherSuites() []string {
 }
 
 type ServeResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the relay carries the frames of an encrypted tunnel for the sandbox. An older
+	// relay never does.
+	CarriesFrames bool `protobuf:"varint,1,opt,name=carries_frames,json=carriesFrames,proto3" json:"carries_frames,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -333,6 +348,13 @@ func (x *ServeResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ServeResponse.ProtoReflect.Descriptor instead.
 func (*ServeResponse) Descriptor() ([]byte, []int) {
 	return file_internal_protocol_relay_relay_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ServeResponse) GetCarriesFrames() bool {
+	if x != nil {
+		return x.CarriesFrames
+	}
+	return false
 }
 
 type StopRequest struct {
@@ -606,14 +628,16 @@ const file_internal_protocol_relay_relay_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\fR\x05nonce\"!\n" +
 	"\x0fTimelineRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xa7\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xc8\x01\n" +
 	"\fServeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vsocket_path\x18\x02 \x01(\tR\n" +
 	"socketPath\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12)\n" +
 	"\x03tls\x18\x04 \x01(\v2\x17.outrigger.relay.v1.TLSR\x03tls\x12!\n" +
-	"\ftimeout_nano\x18\x05 \x01(\x03R\vtimeoutNano\"\xd8\x01\n" +
+	"\ftimeout_nano\x18\x05 \x01(\x03R\vtimeoutNano\x12\x1f\n" +
+	"\vframes_path\x18\x06 \x01(\tR\n" +
+	"framesPath\"\xd8\x01\n" +
 	"\x03TLS\x12\x1f\n" +
 	"\vserver_name\x18\x01 \x01(\tR\n" +
 	"serverName\x12\x15\n" +
@@ -624,8 +648,9 @@ const file_internal_protocol_relay_relay_proto_rawDesc = "" +
 	"skipVerify\x12\x1f\n" +
 	"\vmin_version\x18\x06 \x01(\tR\n" +
 	"minVersion\x12#\n" +
-	"\rcipher_suites\x18\a \x03(\tR\fcipherSuites\"\x0f\n" +
-	"\rServeResponse\"\x1d\n" +
+	"\rcipher_suites\x18\a \x03(\tR\fcipherSuites\"6\n" +
+	"\rServeResponse\x12%\n" +
+	"\x0ecarries_frames\x18\x01 \x01(\bR\rcarriesFrames\"\x1d\n" +
 	"\vStopRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x0e\n" +
 	"\fStopResponse\"\r\n" +

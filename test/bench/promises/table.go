@@ -31,6 +31,7 @@ func All() []Promise {
 		podPath("pod-path-ipv4-9000", "IPv4, MTU 9000"),
 		podPath("pod-path-ipv6-1500", "IPv6, MTU 1500"),
 		podPath("pod-path-ipv6-9000", "IPv6, MTU 9000"),
+		{Name: "encrypted-path", What: "pod path, encrypted: TCP throughput against the plain tunnel", Bound: AtLeast, Figure: 60, Unit: "%", Section: network, Package: "internal/peerpods/podnetwork", Benchmark: "BenchmarkEncryptedPath"},
 		{Name: "pod-life-writes", What: "API writes for the life of a pod", Bound: AtMost, Figure: 8, Unit: "API writes", Section: cluster, Package: "internal/peerpods/adaptor/cluster", Benchmark: "BenchmarkPodLife"},
 		{Name: "peerpods-cold", What: "controller: 5,000 PeerPods after a start, elapsed", Bound: AtMost, Figure: 10, Unit: "s", Section: speed, Package: "internal/peerpods/controller/command", Benchmark: "BenchmarkCold"},
 		{Name: "peerpods-steady", What: "controller: 5,000 PeerPods, steady, a sweep each second, of one processor", Bound: AtMost, Figure: 5, Unit: "%", Section: speed, Package: "internal/peerpods/controller/command", Benchmark: "BenchmarkCold"},

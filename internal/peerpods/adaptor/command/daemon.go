@@ -203,6 +203,7 @@ func (d *daemon) options() (adaptor.Options, error) {
 		ForwarderPort:      cfg.Forwarder,
 		ProxyTimeout:       cfg.ProxyTimeout,
 		VXLANPort:          cfg.VXLANPort,
+		TunnelType:         cfg.TunnelType,
 		ExternalViaPodVM:   cfg.ExternalNet,
 		Initdata:           initdata,
 		PodImages:          cfg.PodImages,

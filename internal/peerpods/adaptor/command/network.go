@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
@@ -40,6 +41,10 @@ func (n *nodeNetwork) Setup(ctx context.Context, netns string, cfg *podnetwork.C
 
 func (n *nodeNetwork) Teardown(ctx context.Context, netns string, cfg *podnetwork.Config, vm netip.Addr) error {
 	return podnetwork.TeardownNode(ctx, netns, cfg, vm)
+}
+
+func (n *nodeNetwork) OpenFrames(netns string) (*os.File, error) {
+	return podnetwork.OpenNodeFrames(netns)
 }
 
 func parseSubnets(texts []string) ([]netip.Prefix, error) {

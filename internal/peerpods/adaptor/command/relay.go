@@ -40,7 +40,10 @@ type relayLink struct {
 const answerWithin = 10 * time.Second
 
 func (l *relayLink) Serve(ctx context.Context, req *relaypb.ServeRequest) error {
-	_, err := ask(ctx, l, relaypb.RelayService.Serve, req)
+	response, err := ask(ctx, l, relaypb.RelayService.Serve, req)
+	if err == nil && req.FramesPath != "" && !response.CarriesFrames {
+		err = errors.New("the agent relay is older than this adaptor and carries no encrypted tunnel (-tunnel-type tls): replace it when no pod of the node needs it")
+	}
 	return err
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package forwarder
+package podtls
 
 import (
+	"bufio"
 	"crypto/tls"
 	"net"
 	"sync"
@@ -17,6 +18,8 @@ const gatherLimit = 64 << 10
 // call.
 type gather struct {
 	net.Conn
+	ahead *bufio.Reader // nil: nothing is read in advance
+
 	mu   sync.Mutex
 	held bool
 	buf  []byte
@@ -63,14 +66,45 @@ func (g *gather) flush() error {
 	return err
 }
 
-// secureConn is a TLS connection over a gather. One goroutine writes at a
-// time.
-type secureConn struct {
+// Read is that of the connection, or of what was read in advance of it.
+func (g *gather) Read(p []byte) (int, error) {
+	if g.ahead != nil {
+		return g.ahead.Read(p)
+	}
+	return g.Conn.Read(p)
+}
+
+// Conn is a TLS connection that needs few system calls for large writes. One
+// goroutine writes at a time.
+type Conn struct {
 	*tls.Conn
 	records *gather
 }
 
-func (c *secureConn) Write(p []byte) (int, error) {
+// Server returns the VM's end of a connection.
+func Server(conn net.Conn, config *tls.Config) *Conn {
+	records := &gather{Conn: conn}
+	return &Conn{Conn: tls.Server(records, config), records: records}
+}
+
+// Client returns the node's end of a connection.
+func Client(conn net.Conn, config *tls.Config) *Conn {
+	records := &gather{Conn: conn}
+	return &Conn{Conn: tls.Client(records, config), records: records}
+}
+
+// ReadAhead has size bytes read at once from now on, if so many came, where TLS reads
+// record by record. It is called by who reads, or before anybody does.
+func (c *Conn) ReadAhead(size int) {
+	c.records.ahead = bufio.NewReaderSize(c.records.Conn, size)
+}
+
+// Write is that of [tls.Conn]. The handshake's records are not held back: it waits for
+// answers to them.
+func (c *Conn) Write(p []byte) (int, error) {
+	if err := c.Handshake(); err != nil {
+		return 0, err
+	}
 	c.records.hold()
 	n, err := c.Conn.Write(p)
 	if ferr := c.records.release(); err == nil && ferr != nil {
@@ -80,7 +114,7 @@ func (c *secureConn) Write(p []byte) (int, error) {
 }
 
 // Close does not wait for a write that its peer does not read.
-func (c *secureConn) Close() error {
+func (c *Conn) Close() error {
 	if c.records.mu.TryLock() {
 		c.records.mu.Unlock()
 	} else {

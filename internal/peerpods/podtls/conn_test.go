@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package forwarder
+package podtls
 
 import (
 	"bytes"
@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 )
 
 // countedConn counts system calls that write.
@@ -25,11 +23,11 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// secured returns both ends of a TLS connection over loopback, the near one as
-// the forwarder makes it.
-func secured(t *testing.T) (near net.Conn, counted *countedConn, far *tls.Conn) {
+// secured returns both ends of a TLS connection over loopback, the near one a
+// Conn.
+func secured(t *testing.T) (near *Conn, counted *countedConn, far *tls.Conn) {
 	t.Helper()
-	bundle, err := podtls.NewBundle("vm", time.Now())
+	bundle, err := NewBundle("vm", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,15 +52,15 @@ func secured(t *testing.T) (near net.Conn, counted *countedConn, far *tls.Conn) 
 	counted = &countedConn{Conn: server}
 	shaken := make(chan error, 1)
 	go func() { shaken <- far.Handshake() }()
-	f := newForwarder(t, func(o *Options) { o.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} })
-	if near, err = f.handshake(t.Context(), counted); err != nil {
+	secure := Server(counted, &tls.Config{Certificates: []tls.Certificate{certificate}, DynamicRecordSizingDisabled: true})
+	if err := secure.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-shaken; err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { client.Close(); near.Close() })
-	return near, counted, far
+	t.Cleanup(func() { client.Close(); secure.Close() })
+	return secure, counted, far
 }
 
 func TestRecordsOfAFrameGoOutTogether(t *testing.T) {
@@ -97,8 +95,8 @@ func TestCloseEndsAWriteThatNobodyReads(t *testing.T) {
 			}
 		}
 	}()
-	for near.(*secureConn).records.mu.TryLock() { // until a write holds it for long
-		near.(*secureConn).records.mu.Unlock()
+	for near.records.mu.TryLock() { // until a write holds it for long
+		near.records.mu.Unlock()
 		time.Sleep(20 * time.Millisecond)
 	}
 	near.Close()
@@ -106,5 +104,38 @@ func TestCloseEndsAWriteThatNobodyReads(t *testing.T) {
 	case <-ended:
 	case <-time.After(4 * time.Second): // below the 5 s that tls.Conn gives its last alert
 		t.Error("the write goes on")
+	}
+}
+
+// TestWriteShakesHands: a first write is not held back with the handshake that it begins.
+func TestWriteShakesHands(t *testing.T) {
+	bundle, err := NewBundle("vm", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ServerConfig(ServerOptions{CertPEM: bundle.ServerCertPEM, KeyPEM: bundle.ServerKeyPEM, ClientCAPEM: bundle.CAPEM})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := ClientConfig(ClientOptions{ServerName: "vm", CAPEM: bundle.CAPEM, CertPEM: bundle.ClientCertPEM, KeyPEM: bundle.ClientKeyPEM})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	deadline := time.Now().Add(time.Minute)
+	near.SetDeadline(deadline)
+	far.SetDeadline(deadline)
+	written := make(chan error, 1)
+	go func() {
+		_, err := Server(near, server).Write([]byte("x"))
+		written <- err
+	}()
+	conn := Client(far, client)
+	conn.ReadAhead(1 << 10)
+	if n, err := conn.Read(make([]byte, 10)); n != 1 || err != nil {
+		t.Errorf("read %d, %v", n, err)
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
 	}
 }
