@@ -21,7 +21,11 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/deployed"
 	"github.com/outrigger/outrigger/test/stand"
 )
@@ -249,7 +253,8 @@ func confidentialPod(t *testing.T, s *suite) {
 	b := s.broker(t, brokerOptions{})
 	data := b.initdata(t, "")
 	s.start(t, s.pod("confidential", "sleep 100000").on(t, tpmImage, data))
-	s.until(t, "peerpods", `{.items[?(@.spec.podName=="confidential")].status.conditions[?(@.type=="Attested")].status}`, func(v string) bool { return v == "True" })
+	claim := s.kubectl(t, "get", "peerpods", "-o", `jsonpath={.items[?(@.spec.podName=="confidential")].metadata.name}`)
+	s.until(t, "peerpod/"+claim, `{.status.conditions[?(@.type=="Attested")].status}`, func(v string) bool { return v == "True" })
 	b.write(t, "initdata.toml", string(data.TOML()))
 	verify := []string{"--kubeconfig", s.Kubeconfig, "verify", "pod", "confidential", "-n", s.namespace, "--initdata", b.path("initdata.toml"), "--reference-values", b.path("references.json")}
 	out, err := run(t, "kubectl-outrigger", verify...)
@@ -430,8 +435,15 @@ func imageDecryption(t *testing.T, s *suite) {
 	}})
 	b.write(t, "kek", string(kek))
 	b.write(t, "cosign.pem", privatePEM(t, signer))
-	encrypted := at + "/encrypted:1"
-	if out, err := run(t, "oci-image", "encrypt", "-key", b.path("kek"), "-kid", "kbs:///default/kek/1", s.images.busybox, encrypted); err != nil {
+	// The node's containerd unpacks images, too, and cannot decrypt: it has these layers already, of busybox. The config is another, or it would name
+	// busybox to the guest.
+	image, err := mutate.Config(cluster.Busybox(t), v1.Config{Env: []string{"PATH=/bin", "OF=encryption"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.own.node.Ctr(t, "images", "pull", "--plain-http", s.images.busybox)
+	plain, encrypted := push(t, at+"/plain:1", image), at+"/encrypted:1"
+	if out, err := run(t, "oci-image", "encrypt", "-key", b.path("kek"), "-kid", "kbs:///default/kek/1", plain, encrypted); err != nil {
 		t.Fatalf("oci-image encrypt: %v: %s", err, out)
 	}
 	data := b.initdata(t, "[image]\nimage_security_policy_uri = \"kbs:///default/policy/1\"\n")
