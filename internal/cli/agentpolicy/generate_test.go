@@ -118,11 +118,14 @@ func TestContainerAsAsked(t *testing.T) {
 		"variable LD_PRELOAD": func(r *agent.CreateContainerRequest) {
 			r.OCI.Process.Env = append(r.OCI.Process.Env, "LD_PRELOAD=/data/x.so")
 		},
-		"variable LEVEL":               func(r *agent.CreateContainerRequest) { r.OCI.Process.Env = append(r.OCI.Process.Env, "LEVEL=1") },
-		"mount /web of":                func(r *agent.CreateContainerRequest) { r.OCI.Mounts[2].Destination = "/web" },
-		"mount /data of /etc":          func(r *agent.CreateContainerRequest) { r.OCI.Mounts[2].Source = "/etc" },
-		"mount /data of /run/kata":     func(r *agent.CreateContainerRequest) { r.OCI.Mounts[2].Source = shared + "../../../../etc" },
-		"mount /conf of":               func(r *agent.CreateContainerRequest) { r.OCI.Mounts[3].Options = []string{"rbind", "rw"} },
+		"variable LEVEL":           func(r *agent.CreateContainerRequest) { r.OCI.Process.Env = append(r.OCI.Process.Env, "LEVEL=1") },
+		"mount /web of":            func(r *agent.CreateContainerRequest) { r.OCI.Mounts[2].Destination = "/web" },
+		"mount /data of /etc":      func(r *agent.CreateContainerRequest) { r.OCI.Mounts[2].Source = "/etc" },
+		"mount /data of /run/kata": func(r *agent.CreateContainerRequest) { r.OCI.Mounts[2].Source = shared + "../../../../etc" },
+		"mount /conf of":           func(r *agent.CreateContainerRequest) { r.OCI.Mounts[3].Options = []string{"rbind", "rw"} },
+		"(overlay)": func(r *agent.CreateContainerRequest) {
+			r.OCI.Mounts[2].Type, r.OCI.Mounts[2].Options = "overlay", []string{"lowerdir=/run/podvm-agent"}
+		},
 		"mount /proc of":               func(r *agent.CreateContainerRequest) { r.OCI.Mounts[0].Type = "bind" },
 		"storage /etc of driver local": func(r *agent.CreateContainerRequest) { r.Storages[1].MountPoint = "/etc" },
 		"driver bind":                  func(r *agent.CreateContainerRequest) { r.Storages[1].Driver = "bind" },
@@ -147,7 +150,14 @@ func TestOtherRequests(t *testing.T) {
 	pause := &agent.CreateContainerRequest{OCI: &agent.Spec{Annotations: map[string]string{"io.katacontainers.pkg.oci.container_type": "pod_sandbox"}, Linux: &agent.Linux{Sysctl: map[string]string{"net.core.somaxconn": "100", "net.ipv4.ip_unprivileged_port_start": "0"}}}}
 	other := proto.CloneOf(pause)
 	other.OCI.Linux.Sysctl["net.ipv4.ip_forward"] = "1"
-	probe := &agent.ExecProcessRequest{Process: &agent.Process{Args: []string{"cat", "/ready"}}}
+	// As containerd makes it of the container's own.
+	probe := &agent.ExecProcessRequest{Process: proto.CloneOf(asAsked().OCI.Process)}
+	probe.Process.Args = []string{"cat", "/ready"}
+	changed := func(change func(*agent.Process)) proto.Message {
+		other := proto.CloneOf(probe)
+		change(other.Process)
+		return other
+	}
 	shell := &agent.ExecProcessRequest{Process: &agent.Process{Args: []string{"sh"}}}
 	for name, c := range map[string]struct {
 		request      proto.Message
@@ -158,6 +168,11 @@ func TestOtherRequests(t *testing.T) {
 		"sandbox":            {&agent.CreateSandboxRequest{Storages: []*agent.Storage{{Driver: "ephemeral", MountPoint: "/run/kata-containers/sandbox/shm"}}}, true, true},
 		"sandbox elsewhere":  {&agent.CreateSandboxRequest{Storages: []*agent.Storage{{Driver: "ephemeral", MountPoint: "/etc"}}}, false, false},
 		"probe":              {probe, true, true},
+		"probe, preloaded":   {changed(func(p *agent.Process) { p.Env = append(p.Env, "LD_PRELOAD=/conf/x.so") }), false, true},
+		"probe of others":    {changed(func(p *agent.Process) { p.Env[0] = "PATH=/conf" }), false, true},
+		"probe as root":      {changed(func(p *agent.Process) { p.User = &agent.User{} }), false, true},
+		"probe elsewhere":    {changed(func(p *agent.Process) { p.Cwd = "/conf" }), false, true},
+		"probe with more":    {changed(func(p *agent.Process) { p.Capabilities.Ambient = []string{"CAP_SYS_ADMIN"} }), false, true},
 		"shell":              {shell, false, true},
 		"logs":               {&agent.ReadStreamRequest{}, false, true},
 		"standard input":     {&agent.WriteStreamRequest{}, false, true},

@@ -70,14 +70,14 @@ refused contains sprintf("capability %s", [name]) if {
 
 refused contains sprintf("variable %s", [split(e, "=")[0]]) if {
 	some e in input.OCI.Process.Env
-	not env_ok(e)
+	not variable_ok(c, e)
 }
 
-env_ok(e) if e in c.env
+variable_ok(own, e) if e in own.env
 
-env_ok(e) if split(e, "=")[0] in c.env_names
+variable_ok(own, e) if split(e, "=")[0] in own.env_names
 
-env_ok(e) if {
+variable_ok(_, e) if {
 	some pattern in pod.env_patterns
 	regex.match(pattern, e)
 }
@@ -95,14 +95,24 @@ mount_ok(m) if {
 
 mount_ok(m) if {
 	m.destination in c.files
+	is_bind(m)
 	from_the_guest(m.source)
 }
 
 mount_ok(m) if {
 	some v in c.mounts
 	m.destination == v.destination
+	is_bind(m)
 	from_the_guest(m.source)
 	mode_ok(v, m.options)
+}
+
+# Of another mount the source need not say what is there: of an overlay its options do.
+is_bind(m) if m.type_ in ["bind", "local"]
+
+is_bind(m) if {
+	some option in m.options
+	option in ["bind", "rbind"]
 }
 
 mode_ok(v, _) if not v.readonly
@@ -164,10 +174,25 @@ CopyFileRequest if {
 	not climbs(input.path)
 }
 
-# Commands of probes and of the life cycle, as root or as the container's user.
+# Commands of probes and of the life cycle, as the container they are of: a variable can have them run what the node wants (LD_PRELOAD, PATH).
 ExecProcessRequest if {
 	print("command", input.process.Args)
 	input.process.Args in pod.exec
+	some own in pod.containers
+	exec_ok(own)
+}
+
+exec_ok(own) if {
+	every e in input.process.Env {
+		variable_ok(own, e)
+	}
+	every names in input.process.Capabilities {
+		every name in names {
+			name in own.capabilities
+		}
+	}
+	input.process.User.UID == own.uid
+	input.process.Cwd == own.cwd
 }
 
 ExecProcessRequest if pod.allow.exec

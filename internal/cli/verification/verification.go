@@ -151,6 +151,9 @@ func (r *Report) ofTEE() {
 			"that nobody reads the VM's memory: a TPM says what was booted, and does not encrypt")
 	default:
 		r.Proven = append(r.Proven, fmt.Sprintf("the VM runs on a processor with %s, whose maker's key signed this; its memory is encrypted, and it may not be debugged", strings.ToUpper(string(r.TEE))))
+		if r.Claims["policy_migrate_ma"] == true {
+			r.Unproven = append(r.Unproven, "that nobody else has the memory: the VM may have a migration agent, which can")
+		}
 	}
 }
 

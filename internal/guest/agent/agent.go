@@ -71,6 +71,8 @@ type Config struct {
 	Version string
 	Log     *slog.Logger
 
+	// rehearses is of a rehearsal, which is of no pod.
+	rehearses bool
 	// What was made before there was a pod, if anything.
 	reaper  *reaper.Reaper
 	pause   *reaper.Child

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -34,6 +35,7 @@ type Confidential interface {
 	// has not asked for that.
 	Listen(namespace string) (net.Listener, error)
 	Serve(net.Listener) error
+	Close() error
 	// Attest attests to the pod's broker, if it names one.
 	Attest(ctx context.Context)
 	Status() attest.Status
@@ -71,9 +73,12 @@ type confidential struct {
 // attestTime bounds what is done in advance; who needs it later tries again.
 const attestTime = 5 * time.Minute
 
+// confides reports whether pods are measured. A rehearsal is of no pod: what it measured would be in the way of the one that comes.
+func (a *Agent) confides() bool { return NewConfidential != nil && !a.cfg.rehearses }
+
 // openConfidential is called before there is a container: nothing of the pod has run when its initdata is measured.
 func (a *Agent) openConfidential() error {
-	if NewConfidential == nil {
+	if !a.confides() {
 		return nil
 	}
 	began := marks.Uptime()
@@ -88,7 +93,7 @@ func (a *Agent) openConfidential() error {
 		namespace = ""
 	}
 	if c.listener, err = of.Listen(namespace); err != nil {
-		return fmt.Errorf("listen for the pod's containers: %w", err)
+		return errors.Join(fmt.Errorf("listen for the pod's containers: %w", err), of.Close())
 	}
 	if c.listener != nil {
 		go of.Serve(c.listener) //nolint:errcheck // ends with the listener
@@ -109,6 +114,9 @@ func (a *Agent) closeConfidential() {
 		c.end()
 		if c.listener != nil {
 			c.listener.Close()
+		}
+		if err := c.Close(); err != nil {
+			a.log.Warn("the end of the pod's attestation", "err", err)
 		}
 	}
 }
@@ -135,29 +143,31 @@ func (a *Agent) Attestation(ctx context.Context, req *guest.AttestationRequest) 
 	return resp, fail(codes.Internal, err)
 }
 
-// confide has images pulled as the pod's owner wants it. What an image asks for before there is a pod is not refused: the pod is asked
-// again.
+// errNoPod is of images for a pod that has ended meanwhile: what its owner wants of images is not known any more.
+var errNoPod = status.Error(codes.FailedPrecondition, "there is no pod whose policy for images and key broker could be asked")
+
+// confide has images pulled as the pod's owner wants it.
 func (a *Agent) confide(c *pull.Config) {
-	if NewConfidential == nil {
+	if !a.confides() {
 		return
 	}
 	c.Policy = func(ctx context.Context, image *pull.Candidate) error {
 		if of := a.confidential.Load(); of != nil {
 			return of.AdmitImage(ctx, image)
 		}
-		return nil
+		return errNoPod
 	}
 	c.Decrypt = func(ctx context.Context, layer v1.Descriptor, ciphertext io.Reader) (io.Reader, error) {
 		if of := a.confidential.Load(); of != nil {
 			return of.DecryptLayer(ctx, layer, ciphertext)
 		}
-		return nil, errors.New("there is no pod yet whose key broker could have the key")
+		return nil, errNoPod
 	}
 	c.Pulled = func(reference, digest string) error {
 		if of := a.confidential.Load(); of != nil {
 			return of.Pulled(reference, digest)
 		}
-		return nil
+		return errNoPod
 	}
 }
 
@@ -174,7 +184,11 @@ func (a *Agent) bringAuth(ctx context.Context) error {
 	}
 	auth, err := of.RegistryAuth(ctx)
 	if err == nil && auth != nil {
-		err = wholefile.Replace(a.cfg.Images.AuthFile, auth, 0o600)
+		// They are the pod's secret, and the list of registries without TLS is the node's, which measures nothing: it would have them sent
+		// to whoever is on the way.
+		if err = os.RemoveAll(a.cfg.Images.InsecureFile); err == nil {
+			err = wholefile.Replace(a.cfg.Images.AuthFile, auth, 0o600)
+		}
 	}
 	if err != nil {
 		return status.Errorf(codes.FailedPrecondition, "the pod's credentials for registries: %v", err)
@@ -218,8 +232,9 @@ func (a *Agent) unsealEnv(ctx context.Context, c *container, env []string) error
 func (a *Agent) unsealFiles(ctx context.Context, files []*agent.CopyFileRequest) error {
 	of := a.confidential.Load()
 	for _, file := range files {
-		if file.GetOffset() != 0 || !attest.IsSealed(file.GetData()) {
-			continue
+		kind := file.GetFileMode() & unix.S_IFMT
+		if kind != unix.S_IFREG && kind != 0 || file.GetOffset() != 0 || !attest.IsSealed(file.GetData()) {
+			continue // a link's target, too, would be in the VM's messages
 		}
 		if of == nil {
 			return status.Errorf(codes.FailedPrecondition, "copy to %s: %v", file.GetPath(), errSealed)

@@ -106,6 +106,57 @@ func TestSealedFiles(t *testing.T) {
 			t.Errorf("%s was written", path)
 		}
 	}
+	if _, err := a.CopyFile(t.Context(), &agent.CopyFileRequest{Path: sharedFolder + "/volume/link", Data: []byte("sealed.secret"), FileSize: 13, FileMode: unix.S_IFLNK | 0o777, DirMode: 0o700}); err != nil {
+		t.Fatal(err)
+	}
+	if target, err := os.Readlink(filepath.Join(a.copies.shared, "volume/link")); target != "sealed.secret" {
+		t.Errorf("a link to %q, %v", target, err)
+	}
+}
+
+// bringer has credentials for registries.
+type bringer struct{ opener }
+
+func (bringer) RegistryAuth(context.Context) ([]byte, error) { return []byte(`{"auths":{}}`), nil }
+
+// TestCredentialsGoByTLSOnly: the node's list of registries without TLS does not hold for credentials that the broker gave.
+func TestCredentialsGoByTLSOnly(t *testing.T) {
+	a, _ := specAgent(t)
+	dir := t.TempDir()
+	a.cfg.Images.AuthFile, a.cfg.Images.InsecureFile = filepath.Join(dir, "auth.json"), filepath.Join(dir, "insecure-registries")
+	if err := os.WriteFile(a.cfg.Images.InsecureFile, []byte("registry.example"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.confidential.Store(&confidential{Confidential: &bringer{}})
+	if err := a.bringAuth(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(a.cfg.Images.InsecureFile); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still without TLS: %s, %v", text, err)
+	}
+	if _, err := os.Stat(a.cfg.Images.AuthFile); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestImagesOfNoPod: an image that is still being pulled when the pod's end takes its policy away is not admitted. A rehearsal, which has no pod,
+// measures nothing.
+func TestImagesOfNoPod(t *testing.T) {
+	measured := 0
+	NewConfidential = func(ConfidentialConfig) (Confidential, error) { measured++; return nil, errors.New("measured") }
+	t.Cleanup(func() { NewConfidential = nil })
+	a, _ := specAgent(t)
+	a.confide(&a.cfg.Images)
+	if err := a.cfg.Images.Policy(t.Context(), nil); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("it was admitted: %v", err)
+	}
+	if err := a.cfg.Images.Pulled("image", "digest"); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("it was not recorded: %v", err)
+	}
+	a.cfg.rehearses, a.cfg.Images.Policy = true, nil
+	if a.confide(&a.cfg.Images); a.cfg.Images.Policy != nil || a.openConfidential() != nil || measured > 0 {
+		t.Errorf("a rehearsal measured %d times", measured)
+	}
 }
 
 // TestSealedWithoutAttestation: an image that cannot open a sealed Secret does not give its pod the seal in its place.

@@ -50,6 +50,26 @@ func (a *Agent) CopyFiles(ctx context.Context, req *guest.CopyFilesRequest) (*gu
 	return &guest.CopyFilesResponse{}, a.copyAll(ctx, req.GetFiles())
 }
 
+// makeMissing makes a folder in the shared one, unless there is something.
+func (c *copier) makeMissing(rel string) error {
+	if err := os.MkdirAll(c.shared, 0o711); err != nil {
+		return err
+	}
+	shared, err := beneath.Open(c.shared, beneath.Refuse)
+	if err != nil {
+		return err
+	}
+	defer shared.Close()
+	fd, err := shared.Open(rel, unix.O_PATH, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		fd, err = shared.MkdirAll(rel, 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
 func (a *Agent) copyAll(ctx context.Context, files []*agent.CopyFileRequest) error {
 	if err := a.unsealFiles(ctx, files); err != nil {
 		return err

@@ -142,7 +142,13 @@ func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, 
 	if err != nil {
 		return nil, err
 	}
-	c.rootfs = a.local(image.GetMountPoint())
+	rootfs := a.local(image.GetMountPoint())
+	a.copies.mu.Lock() // see addStorage
+	defer a.copies.mu.Unlock()
+	if err := a.checkMountPoint(rootfs); err != nil {
+		return nil, err
+	}
+	c.rootfs = rootfs
 	c.scratch = filepath.Join(a.cfg.Images.Dir, "containers", c.id)
 	defer a.cfg.Marks.Note("mount-image", marks.Uptime(), c.name)
 	return img, a.images.Mount(ctx, img, c.scratch, c.rootfs)

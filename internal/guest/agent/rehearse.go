@@ -57,7 +57,7 @@ func (o *options) rehearse(ctx context.Context) error {
 	cfg.Root, cfg.StateDir = filepath.Join(cfg.Root, rehearsal), filepath.Join(cfg.StateDir, rehearsal)
 	cfg.PodNetNS = filepath.Join(cfg.StateDir, "netns")
 	cfg.Images.InsecureRegistries = []string{listener.Addr().String()}
-	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.Log, cfg.rehearses = slog.New(slog.DiscardHandler), true
 	defer os.RemoveAll(cfg.Root)
 	defer os.RemoveAll(cfg.StateDir)
 	a, err := New(cfg)

@@ -121,7 +121,17 @@ func (a *Agent) fixBind(m *oci.Mount, c *container) error {
 	if !bind {
 		m.Options = append([]string{"rbind"}, m.Options...)
 	}
-	if volume, within := volumeOf(m.Source); within != "" {
+	volume, within := volumeOf(m.Source)
+	if shared := filepath.Join(a.cfg.Root, "shared/containers"); within == "" && PolicyEngine != nil {
+		// What a policy says of a path is about what is there, and not about what the node has made it a link to.
+		if rel, is := strings.CutPrefix(filepath.Clean(m.Source), shared+"/"); is {
+			volume, within = shared, rel
+			if err := a.copies.makeMissing(rel); err != nil {
+				return err
+			}
+		}
+	}
+	if within != "" {
 		m.Source = filepath.Join(a.cfg.StateDir, "sources", fmt.Sprintf("%s-%d", c.id, len(c.sources)))
 		// Of its own, since the pod can put a link in the place of the part meanwhile.
 		c.sources = append(c.sources, m.Source)

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -45,6 +46,13 @@ func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
 	if sb.mounts[target] {
 		return nil
 	}
+	if s.GetDriver() != driverNFS { // which has a folder of its own, and takes its time
+		a.copies.mu.Lock() // no link is put into the path meanwhile
+		defer a.copies.mu.Unlock()
+	}
+	if err := a.checkMountPoint(target); err != nil {
+		return err
+	}
 	s, err := withFSGroup(s)
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "storage %s at %s: %v", s.GetDriver(), s.GetMountPoint(), err)
@@ -77,6 +85,37 @@ func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
 		return fmt.Errorf("storage %s at %s: %w", s.GetDriver(), s.GetMountPoint(), err)
 	}
 	return nil
+}
+
+// checkMountPoint returns an error for a path that leads to the folders in which the agent has images, its state and what it was
+// provisioned with, or around them: whoever mounts there, or makes a folder, replaces an image that a policy has admitted. CopyFile can have
+// put links into the path.
+func (a *Agent) checkMountPoint(target string) error {
+	real, rest := filepath.Clean(target), ""
+	for {
+		resolved, err := filepath.EvalSymlinks(real)
+		if err == nil {
+			real = filepath.Join(resolved, rest)
+			break
+		}
+		if _, there := os.Lstat(real); there == nil || !errors.Is(err, fs.ErrNotExist) {
+			return status.Errorf(codes.InvalidArgument, "mount point %s: a link in it leads nowhere", target)
+		}
+		real, rest = filepath.Dir(real), filepath.Join(filepath.Base(real), rest)
+	}
+	for _, own := range []string{a.cfg.Images.Dir, a.cfg.StateDir, a.cfg.Provisioned} {
+		if resolved, err := filepath.EvalSymlinks(own); err == nil {
+			own = resolved
+		}
+		if own != "" && (isWithin(own, real) || isWithin(real, own)) {
+			return status.Errorf(codes.InvalidArgument, "mount point %s: %s is the agent's own", target, own)
+		}
+	}
+	return nil
+}
+
+func isWithin(folder, path string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
 
 // withFSGroup moves the option fsgid=N, with which Kata's shim sends fsGroup for
@@ -147,10 +186,14 @@ func (c *container) unmountSources() {
 
 func mountEphemeral(target string, s *agent.Storage) error {
 	fstype := cmp.Or(s.GetFstype(), "tmpfs")
-	if fstype == "hugetlbfs" {
+	switch fstype {
+	case "tmpfs":
+	case "hugetlbfs":
 		if err := reserveHugepages(s.GetOptions()); err != nil {
 			return err
 		}
+	default: // such as the node's own disk
+		return fmt.Errorf("file system %.40q is not one of memory: tmpfs, hugetlbfs", fstype)
 	}
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/google/go-configfs-tsm/configfs/configfsi"
 
@@ -46,14 +47,22 @@ type Options struct {
 	AllowSample bool
 }
 
-// Find returns the attester of this VM. A TEE of the processor is preferred to a TPM, which the host may emulate.
+// Find returns the attester of this VM. A TEE of the processor is preferred to a TPM, which the host may emulate; initdata is bound to
+// both, see [withTPM]. A TPM that is there and cannot be used is an error.
 func Find(o Options) (Attester, error) {
 	processor, noTSM := findTSM(o.TSM)
-	if noTSM == nil {
-		return processor, nil
-	}
 	tpm, noTPM := openTPM(o)
-	if noTPM == nil {
+	switch {
+	case noTPM != nil && !errors.Is(noTPM, fs.ErrNotExist):
+		if noTSM == nil {
+			noTPM = errors.Join(noTPM, processor.Close())
+		}
+		return nil, fmt.Errorf("this VM's TPM: %w", noTPM)
+	case noTSM == nil && noTPM == nil:
+		return withTPM{processor, tpm}, nil
+	case noTSM == nil:
+		return processor, nil
+	case noTPM == nil:
 		return tpm, nil
 	}
 	if o.AllowSample {
@@ -61,6 +70,22 @@ func Find(o Options) (Attester, error) {
 	}
 	return nil, fmt.Errorf("nothing can vouch for this VM: no AMD SEV-SNP or Intel TDX (%w), and no TPM (%w). Run it as a confidential VM or give it a TPM", noTSM, noTPM)
 }
+
+// withTPM is the attester of a processor in a VM that has a TPM, too. The TPM has the same image in its registers: were that of the
+// initdata left at zero, a privileged container could extend it with the initdata of another pod, and attest by the TPM as that pod.
+type withTPM struct {
+	Attester
+	tpm Attester
+}
+
+func (w withTPM) BindInitData(ctx context.Context, digest []byte) error {
+	if err := w.tpm.BindInitData(ctx, digest); err != nil {
+		return fmt.Errorf("the TPM beside %s: %w", w.TEE(), err)
+	}
+	return w.Attester.BindInitData(ctx, digest)
+}
+
+func (w withTPM) Close() error { return errors.Join(w.Attester.Close(), w.tpm.Close()) }
 
 type sample struct{}
 

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -46,6 +47,7 @@ type attestationKey struct {
 	spki   []byte
 }
 
+// openTPM opens the first TPM that there is. Its error is fs.ErrNotExist, wrapped, if there is none.
 func openTPM(o Options) (Attester, error) {
 	if len(o.Devices) == 0 {
 		o.Devices = []string{"/dev/tpmrm0", "/dev/tpm0"}
@@ -53,9 +55,12 @@ func openTPM(o Options) (Attester, error) {
 	var failed []error
 	for _, path := range o.Devices {
 		device, err := linuxtpm.Open(path)
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			failed = append(failed, err)
 			continue
+		}
+		if err != nil {
+			return nil, err
 		}
 		t, err := NewTPM(device, o)
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/attest/eventlog"
+	"github.com/outrigger/outrigger/test/swtpm"
 )
 
 // named is a fake whose provider can be read before a report is asked for, as Linux's.
@@ -82,6 +83,42 @@ func TestFind(t *testing.T) {
 		}
 		if c.err == nil && (err != nil || a.TEE() != c.want || a.Close() != nil) {
 			t.Errorf("%s: got %v, %v", c.name, a, err)
+		}
+	}
+}
+
+// TestTPMBesideAProcessor: its register of the initdata is not left for a container to extend with another pod's.
+func TestTPMBesideAProcessor(t *testing.T) {
+	ctx := context.Background()
+	snp, err := findTSM(kernel("sev_guest", snptest.AttestationBytes[:attest.SNPReportSize], []byte{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tpm := newTPM(t, swtpm.StartBlank(t), t.TempDir())
+	both := withTPM{snp, tpm}
+	if err := both.BindInitData(ctx, []byte("initdata")); !errors.Is(err, errors.ErrUnsupported) { // HOSTDATA is zero
+		t.Error(err)
+	}
+	if pcr(t, tpm, attest.InitDataPCR) == zero {
+		t.Error("PCR 8 is zero")
+	}
+	if err := both.BindInitData(ctx, []byte("another")); err == nil || errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("another initdata: %v", err)
+	}
+	if both.TEE() != attest.SNP {
+		t.Errorf("it attests by %s", both.TEE())
+	}
+}
+
+// TestTPMThatFails: where there is one that cannot be used nothing else is taken instead: it would be left to containers.
+func TestTPMThatFails(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "tpm0")
+	if err := os.WriteFile(device, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, client := range []configfsi.Client{kernel("arm_cca_guest", nil, nil), kernel("sev_guest", snptest.AttestationBytes[:attest.SNPReportSize], []byte{})} {
+		if a, err := Find(Options{Devices: []string{device}, Folder: t.TempDir(), TSM: client, AllowSample: true}); err == nil {
+			t.Errorf("it attests by %s", a.TEE())
 		}
 	}
 }

@@ -98,8 +98,9 @@ func New(ctx context.Context, cfg Config) (*Hub, error) {
 
 // Entries of the initdata.
 const (
-	aaFile  = "aa.toml"
-	cdhFile = "cdh.toml"
+	aaFile     = "aa.toml"
+	cdhFile    = "cdh.toml"
+	policyFile = "policy.rego"
 )
 
 func readInitData(dir string) (*cloudinit.InitData, error) {
@@ -113,9 +114,9 @@ func readInitData(dir string) (*cloudinit.InitData, error) {
 	return cloudinit.DecodeInitData(string(text))
 }
 
-// onlyMeasured refuses settings that user-data has brought beside the initdata: they would be in no evidence.
+// onlyMeasured refuses settings that user-data has brought beside the initdata, and a policy that is not the one there: they would be in no evidence.
 func onlyMeasured(dir string, data *cloudinit.InitData) error {
-	for _, name := range []string{aaFile, cdhFile} {
+	for _, name := range []string{aaFile, cdhFile, policyFile} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -176,6 +177,9 @@ func (h *Hub) Resource(ctx context.Context, uri string) ([]byte, error) {
 	h.status.Accepted, h.status.Err = true, nil
 	return data, nil
 }
+
+// Close lets go of the TEE's device.
+func (h *Hub) Close() error { return h.cfg.Attester.Close() }
 
 // Evidence returns evidence that is bound to data.
 func (h *Hub) Evidence(ctx context.Context, data []byte) (json.RawMessage, error) {

@@ -164,6 +164,15 @@ func TestOnlyTheInitdataCounts(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "cdh.toml is in the VM's user-data") {
 		t.Errorf("%v", err)
 	}
+	dir = t.TempDir() // as after a policy that could not be written
+	data, err := cloudinit.NewInitData("sha256", "0.1.0", map[string]string{policyFile: "package agent_policy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "initdata", string(data.TOML()))
+	if _, err := New(t.Context(), Config{Provisioned: dir, Attester: &measurer{}}); err == nil || !strings.Contains(err.Error(), "policy.rego") {
+		t.Errorf("a policy that is measured and not in force: %v", err)
+	}
 	m := &measurer{}
 	if _, err := New(t.Context(), Config{Provisioned: t.TempDir(), Attester: m}); err != nil || m.bound != cloudinit.EmptyInitData().Digest() {
 		t.Errorf("without initdata: %v, measured %s", err, m.bound)

@@ -118,6 +118,19 @@ func TestDisksOfPodsAreNotOurs(t *testing.T) {
 	}
 }
 
+// TestScratchDiskOfTheNode: an image whose pods do not trust the node uses nothing that a scratch disk has before the boot.
+func TestScratchDiskOfTheNode(t *testing.T) {
+	g := &guest{disks: []disk{{dev: "/dev/vdz", serial: "scratch", fstype: "ext4"}}}
+	if err := g.findScratch(); err == nil {
+		t.Error("a disk that is not there was mounted")
+	}
+	AlwaysEncryptScratch = true
+	t.Cleanup(func() { AlwaysEncryptScratch = false })
+	if err := g.findScratch(); err != nil {
+		t.Errorf("it was to be mounted as it is: %v", err)
+	}
+}
+
 // TestOnlyOurDiskIsErased: a pod's disk can have the label of a scratch disk, and no provider gives it the serial number.
 func TestOnlyOurDiskIsErased(t *testing.T) {
 	labelled := disk{dev: "/dev/sda", fstype: "ext4", label: "scratch"}

@@ -253,6 +253,9 @@ func (g *guest) findSeed() error {
 }
 
 func (g *guest) findScratch() error {
+	if AlwaysEncryptScratch {
+		return nil // see encryptScratch
+	}
 	found, err := mountScratch(g.disks)
 	if found && err == nil {
 		g.con.logf("mounted the scratch disk on %s", scratchDir)

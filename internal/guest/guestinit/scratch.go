@@ -15,9 +15,13 @@ import (
 // scratchMarker is the node's request for an encrypted scratch disk. While it is there, the agent starts no pod.
 const scratchMarker = "/run/peerpod/scratch-space.marker"
 
+// AlwaysEncryptScratch is of images whose pods do not trust who has the disk: whether it is encrypted is not for the node to say, and
+// nothing that it has before the boot is used.
+var AlwaysEncryptScratch bool
+
 // encryptScratch does what the node asks with scratchMarker, and removes it; else it writes there why not.
 func (g *guest) encryptScratch() error {
-	if _, err := os.Stat(scratchMarker); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(scratchMarker); errors.Is(err, fs.ErrNotExist) && !AlwaysEncryptScratch {
 		return nil
 	}
 	dev, err := scratchToErase(g.disks)
@@ -27,7 +31,10 @@ func (g *guest) encryptScratch() error {
 	if err != nil {
 		return errors.Join(err, os.WriteFile(scratchMarker, []byte(err.Error()), 0o644))
 	}
-	return os.Remove(scratchMarker)
+	if err := os.Remove(scratchMarker); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // scratchToErase returns the scratch disk, or "" without one. A label does not suffice: it may be that of a pod's disk.

@@ -13,7 +13,7 @@ import (
 )
 
 // capabilities are those of a confidential image, beside running pods.
-var capabilities = []string{"policy", "attestation-tpm", "attestation-snp", "attestation-tdx", "key-broker", "sealed-secrets", "encrypted-images", "signed-images"}
+var capabilities = []string{"policy", "attestation-tpm", "key-broker", "sealed-secrets", "encrypted-images", "signed-images"}
 
 const (
 	// modulePath is where the guest's programs are built from.

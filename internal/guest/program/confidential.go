@@ -13,6 +13,7 @@ import (
 	"github.com/outrigger/outrigger/internal/guest/agent"
 	"github.com/outrigger/outrigger/internal/guest/attester"
 	"github.com/outrigger/outrigger/internal/guest/datahub"
+	"github.com/outrigger/outrigger/internal/guest/guestinit"
 	"github.com/outrigger/outrigger/internal/guest/policy"
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/keybroker/client"
@@ -24,6 +25,7 @@ func init() {
 		return engine{p}, err
 	}
 	agent.NewConfidential = attested
+	guestinit.AlwaysEncryptScratch = true
 }
 
 // attested measures the pod's initdata. Where nothing can vouch for this VM the sample attester does, which brokers refuse.
