@@ -71,6 +71,8 @@ the time of the files in the image.`,
 	f.StringVar(&opts.SignKey, "sign-key", "", "key for Secure Boot, a PEM file: signs the EFI program")
 	f.StringVar(&opts.SignCert, "sign-cert", "", "certificate of --sign-key, a PEM file")
 	f.BoolVar(&opts.Confidential, "confidential", false, "add what enforces policies of pods (14 MB)")
+	f.StringVar(&opts.Guest, "guest", image.GuestOutrigger, "whose agent is in the image: "+image.GuestOutrigger+" or "+image.GuestKata)
+	f.StringVar(&opts.GuestBinaries, "guest-binaries", "", "folder with the programs of --guest kata: kata-agent, pause_bundle and, as needed, attestation-agent, confidential-data-hub, api-server-rest, default-policy.rego, lib64")
 	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")
 	commandline.Form(cmd, &format, "out", "summary on standard output", "text", "json")
 	cmd.MarkFlagsMutuallyExclusive("kernel-package", "kernel-deb")

@@ -23,6 +23,8 @@ func TestExitCodes(t *testing.T) {
 		"measure what":            {[]string{"measure"}, 2},
 		"measure in which form":   {[]string{"measure", "x", "-o", "yaml"}, 2},
 		"measure nothing":         {[]string{"measure", "/nonexistent"}, 1},
+		"unknown guest":           {[]string{"build", "--guest", "other"}, 2},
+		"Kata's without programs": {[]string{"build", "--guest", "kata"}, 2},
 		"no such folder":          {[]string{"build", "--output", "/proc/nosuch"}, 1},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -57,6 +57,9 @@ func newAgent(n *Node, req *hypervisor.CreateVMRequest, socket string) *Agent {
 	}
 }
 
+// NewAgent returns an agent without a node, for a server of the caller's.
+func NewAgent() *Agent { return newAgent(&Node{}, nil, "") }
+
 func (a *Agent) serve() (err error) {
 	a.server, err = ttrpc.NewServer()
 	if err != nil {

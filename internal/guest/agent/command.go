@@ -19,6 +19,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/outrigger/outrigger/internal/guest/asked"
 	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/guest/reaper"
@@ -64,7 +65,7 @@ type options struct {
 }
 
 func parse(args []string) (*options, error) {
-	o := &options{config: Config{ProcSys: "/proc/sys", Provisioned: DefaultProvisioned, Version: version.Version}}
+	o := &options{config: Config{ProcSys: "/proc/sys", Provisioned: asked.Folder, Version: version.Version}}
 	flags := flag.NewFlagSet("podvm-agent", flag.ContinueOnError)
 	flags.StringVar(&o.socket, "socket", DefaultSocket, "unix `path` to serve the Kata agent protocol on")
 	flags.StringVar(&o.config.Root, "root", DefaultRoot, "`folder` that stands for /run/kata-containers in requests; images and containers' changes to them go here")

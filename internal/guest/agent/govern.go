@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/outrigger/outrigger/internal/guest/asked"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"github.com/outrigger/outrigger/internal/wholefile"
@@ -36,7 +37,7 @@ var PolicyEngine func(text string, state []byte) (Policy, error)
 
 // Of policies. The first is in [Config.Provisioned], the others in [Config.StateDir].
 const (
-	policyFile  = "policy.rego"
+	policyFile  = asked.Policy
 	policySet   = "policy-set.rego"   // the node's, by SetPolicy
 	policyState = "policy-state.json" // what it remembers
 )

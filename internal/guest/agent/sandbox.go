@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/outrigger/outrigger/internal/guest/asked"
 	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
@@ -72,6 +73,20 @@ func (a *Agent) CreateSandbox(ctx context.Context, req *agent.CreateSandboxReque
 	a.cfg.Marks.Note("create-sandbox", began, "")
 	a.log.Info("sandbox created", "sandbox", sb.id, "hostname", sb.hostname)
 	return &emptypb.Empty{}, nil
+}
+
+// checkAsked returns an error if the node asked for something that this agent
+// does not have.
+func (a *Agent) checkAsked() error {
+	return asked.Check(a.cfg.Provisioned, func(file string) bool {
+		switch file {
+		case asked.Policy:
+			return PolicyEngine != nil // see govern
+		case asked.Attester, asked.DataHub:
+			return NewConfidential != nil // see openConfidential
+		}
+		return false
+	})
 }
 
 func (a *Agent) openSandbox(sb *sandbox, req *agent.CreateSandboxRequest) (err error) {

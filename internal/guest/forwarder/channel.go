@@ -119,11 +119,16 @@ func (f *Forwarder) handshake(ctx context.Context, conn net.Conn) (net.Conn, err
 	return secure, nil
 }
 
-// wants names the calls that intercept changes or logs.
+// wants names the calls that intercept changes, refuses or logs.
 func (f *Forwarder) wants(service, method []byte) bool {
+	if string(service) == guestService {
+		return f.Kata != nil
+	}
 	switch string(method) {
 	case "CreateContainer", "RemoveContainer", "CreateSandbox", "DestroySandbox":
 		return string(service) == agentService
+	case "CopyFile":
+		return string(service) == agentService && !f.opensSealed()
 	}
 	return false
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/outrigger/outrigger/internal/guest/hold"
+	"github.com/outrigger/outrigger/internal/guest/kataguest"
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
@@ -99,6 +100,8 @@ func (c *command) run(ctx context.Context) error {
 		return err
 	}
 	c.options.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	c.options.Kata = kataguest.Find()
+	c.options.DropDNS = c.options.DropDNS || c.options.Kata != nil
 	c.options.Marks = marks.Beside(c.options.AgentSocket)
 	c.options.Ready = func(net.Addr) {
 		c.options.Marks.Note("forwarder", c.began, "until its port is open")

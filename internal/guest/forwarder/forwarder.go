@@ -21,6 +21,7 @@ import (
 	"github.com/containerd/ttrpc"
 
 	"github.com/outrigger/outrigger/internal/guest/disks"
+	"github.com/outrigger/outrigger/internal/guest/kataguest"
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/frametunnel"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
@@ -64,6 +65,8 @@ type Options struct {
 	// DropDNS removes Dns from CreateSandbox requests, for agents that would overwrite
 	// the VM's own resolv.conf with it.
 	DropDNS bool
+	// Kata, if not nil, says that the agent is Kata's.
+	Kata *kataguest.Guest
 	// TLS is nil for plain TCP.
 	TLS *tls.Config
 	// OpenFrames opens the packet socket of an encrypted tunnel; by default package

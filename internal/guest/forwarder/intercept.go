@@ -25,22 +25,37 @@ var mayCreate = []string{"/run/kata-containers/", "/run/cloud-volumes/"}
 
 // intercept changes the requests that need the VM's knowledge. Everything else
 // passes as the bytes it came in. Fields that our types lack are kept.
-func (f *Forwarder) intercept(ctx context.Context, _, method string, payload []byte) ([]byte, error) {
+func (f *Forwarder) intercept(ctx context.Context, service, method string, payload []byte) ([]byte, error) {
+	if service == guestService {
+		return nil, errNoGuestService
+	}
 	switch method {
 	case "CreateContainer":
+		// A node could leave CreateSandbox out.
+		if err := f.checkAsked(ctx); err != nil {
+			return nil, err
+		}
 		return rewrite(payload, new(agent.CreateContainerRequest), func(request *agent.CreateContainerRequest) error {
+			if err := f.checkSealedEnv(request.GetOCI().GetProcess().GetEnv()); err != nil {
+				return err
+			}
 			if err := f.mountDisks(ctx, request); err != nil {
 				return err
 			}
 			return f.createContainer(request)
 		})
 	case "CreateSandbox":
+		if err := f.checkAsked(ctx); err != nil {
+			return nil, err
+		}
 		if f.DropDNS {
 			return rewrite(payload, new(agent.CreateSandboxRequest), func(request *agent.CreateSandboxRequest) error {
 				request.Dns = nil
 				return nil
 			})
 		}
+	case "CopyFile":
+		return payload, f.checkSealedFile(payload)
 	case "DestroySandbox":
 		f.log.Info("DestroySandbox")
 		f.disks.Unmount()

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/guest/kataguest"
 	"github.com/outrigger/outrigger/internal/guest/loopdisk"
 	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
@@ -394,7 +395,7 @@ func (g *guest) provision() error {
 	}
 	p.letGo()
 	// In a VM of a pool there are days for what the pod would have to wait for.
-	g.holdPaths(services...)
+	g.holdPaths(services()...)
 	if !p.Ended() && g.modules != nil { // a container has none
 		g.tryModules(stageStart)
 	}
@@ -405,7 +406,13 @@ func (g *guest) provision() error {
 	return nil
 }
 
-var services = []string{agentProgram, forwarderProgram}
+// services are the programs of ours that serve the pod.
+func services() []string {
+	if kataguest.Find() != nil {
+		return []string{forwarderProgram}
+	}
+	return []string{forwarderProgram, agentProgram}
+}
 
 // holdPaths starts and holds programs of our own executable: others do not wait. An error is
 // only logged: the program is started later.
@@ -422,12 +429,16 @@ func (g *guest) holdPaths(paths ...string) {
 }
 
 func (g *guest) startServices() error {
-	for _, p := range services {
+	for _, p := range services() {
 		if _, err := os.Stat(p); err != nil {
 			return err
 		}
 	}
-	go g.supervise([]string{agentProgram}, "0", g.held[agentProgram])
+	if kata := kataguest.Find(); kata == nil {
+		go g.supervise([]string{agentProgram}, "0", g.held[agentProgram])
+	} else if err := g.startKata(kata); err != nil {
+		return err
+	}
 	go g.supervise([]string{forwarderProgram}, "-999", g.held[forwarderProgram])
 	return nil
 }

@@ -43,19 +43,19 @@ type process struct {
 }
 
 // spawn starts a program whose output goes to the console with its name. With held the
-// program waits until it is released (package hold).
-func (g *guest) spawn(argv []string, held *os.File) (*process, error) {
+// program waits until it is released (package hold). Its environment has env beside childEnv.
+func (g *guest) spawn(argv []string, held *os.File, env ...string) (*process, error) {
 	pr, pw, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer pw.Close()
 	cmd := &exec.Cmd{
-		Path: argv[0], Args: argv, Dir: "/", Env: childEnv, Stdout: pw, Stderr: pw,
+		Path: argv[0], Args: argv, Dir: "/", Env: slices.Concat(childEnv, env), Stdout: pw, Stderr: pw,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if held != nil {
-		cmd.Env, cmd.ExtraFiles = append(slices.Clone(childEnv), hold.Env()), []*os.File{held}
+		cmd.Env, cmd.ExtraFiles = append(cmd.Env, hold.Env()), []*os.File{held}
 	}
 	child, err := g.reaper.Start(cmd)
 	if err != nil {
@@ -105,25 +105,29 @@ func (g *guest) startShell() (*reaper.Child, error) {
 // supervise keeps a program running, with oomScore as its oom_score_adj (proc(5)). It
 // first uses the held process, if any.
 func (g *guest) supervise(argv []string, oomScore string, held *process) {
+	g.keep(argv[0], oomScore, held, func() (*process, error) { return g.spawn(argv, nil) })
+}
+
+func (g *guest) keep(name, oomScore string, held *process, start func() (*process, error)) {
 	backoff := minBackoff
 	for {
 		begin := time.Now()
 		p, err := held, error(nil)
 		if held == nil {
-			p, err = g.spawn(argv, nil)
+			p, err = start()
 		}
 		held = nil
 		if err == nil {
 			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.PID), []byte(oomScore), 0)
 			p.letGo()
-			g.con.logf("started %s, pid %d", argv[0], p.PID)
+			g.con.logf("started %s, pid %d", name, p.PID)
 			<-p.Done
 			err = exitError(p.Status)
 		}
 		if time.Since(begin) > stableAfter {
 			backoff = minBackoff
 		}
-		g.con.logf("%s ended: %v; starting it again in %v", argv[0], err, backoff)
+		g.con.logf("%s ended: %v; starting it again in %v", name, err, backoff)
 		time.Sleep(backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}

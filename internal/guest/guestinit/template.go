@@ -67,7 +67,11 @@ func (g *guest) awaitSeed() error {
 // the pod. Go seeds the random numbers of a process once, from what the kernel gives it at its
 // start, so that they may not draw secrets from them (see pull/resolver.go).
 func (g *guest) holdPrograms() error {
-	for _, argv := range [][]string{provisionCommand, {forwarderProgram}, {agentProgram}} {
+	commands := [][]string{provisionCommand}
+	for _, path := range services() {
+		commands = append(commands, []string{path})
+	}
+	for _, argv := range commands {
 		if err := g.hold(argv); err != nil {
 			return fmt.Errorf("start %s in advance: %w", argv[0], err)
 		}

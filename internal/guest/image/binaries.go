@@ -23,10 +23,12 @@ const (
 	// initProgram becomes /init; the other guest programs go to /usr/local/bin.
 	initProgram = "podvm-init"
 	imageInit   = "init"
+	// ownAgent is not in an image with Kata's.
+	ownAgent = "podvm-agent"
 )
 
 func guestPrograms() []string {
-	return []string{initProgram, "process-user-data", "agent-protocol-forwarder", "podvm-agent"}
+	return []string{initProgram, "process-user-data", "agent-protocol-forwarder", ownAgent}
 }
 
 // imagePath returns the path of a program in the image.
@@ -43,6 +45,8 @@ func (b *builder) addPrograms(context.Context) error {
 	for _, p := range guestPrograms() {
 		var err error
 		switch {
+		case p == ownAgent && b.Guest == GuestKata:
+			// Its name would start nothing, and would look as if this agent could.
 		case b.Binaries != "":
 			err = b.tree.copyIn(imagePath(p), filepath.Join(b.Binaries, p), 0o755)
 		case p == initProgram:

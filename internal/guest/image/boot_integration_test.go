@@ -445,7 +445,7 @@ func TestDebugImageHasAShell(t *testing.T) {
 	tier.OnlyAll(t)
 	t.Parallel()
 	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-system-x86_64", "qemu-system-x86")
-	image := buildOwnImage(t, true)
+	image := buildOwnImage(t, Options{Debug: true})
 	v := startVM(t, directBoot(image, "")...)
 	v.await(t, "~ # ")
 	if _, err := v.stdin.Write([]byte("echo shell says $((6*7))\n")); err != nil {
@@ -458,7 +458,7 @@ func TestTerminationDuringTheBootIsOrderly(t *testing.T) {
 	tier.OnlyAll(t) // TestPowerButtonEndsTheVM ends one later
 	t.Parallel()
 	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-system-x86_64", "qemu-system-x86")
-	v := startVM(t, directBoot(buildOwnImage(t, true), "")...)
+	v := startVM(t, directBoot(buildOwnImage(t, Options{Debug: true}), "")...)
 	// Without a seed the boot stays here for minutes.
 	v.await(t, "no user-data yet")
 	v.await(t, "~ # ")
@@ -469,25 +469,19 @@ func TestTerminationDuringTheBootIsOrderly(t *testing.T) {
 	v.awaitEnd(t)
 }
 
-// buildOwnImage builds the image that ships.
-func buildOwnImage(t *testing.T, debug bool) string {
+// buildOwnImage builds the image that ships, with options of the guest.
+func buildOwnImage(t *testing.T, o Options) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	output := filepath.Join(t.TempDir(), "image")
-	_, err = Build(t.Context(), Options{
-		Output:  output,
-		Cache:   filepath.Join(cache, "outrigger", "podvm"),
-		Formats: []string{FormatInitramfs},
-		Debug:   debug,
-		Log:     t.Logf,
-	})
-	if err != nil {
+	o.Output, o.Cache = filepath.Join(t.TempDir(), "image"), filepath.Join(cache, "outrigger", "podvm")
+	o.Formats, o.Log = []string{FormatInitramfs}, t.Logf
+	if _, err := Build(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	return output
+	return o.Output
 }
 
 func TestBuildErrorsSayWhatToDo(t *testing.T) {

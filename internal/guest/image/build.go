@@ -80,6 +80,11 @@ type Options struct {
 	SignKey, SignCert string
 	// Confidential adds what enforces the policies of pods.
 	Confidential bool
+	// Guest is GuestOutrigger or GuestKata; empty is the former.
+	Guest string
+	// GuestBinaries is a folder with the programs of GuestKata: kata-agent and pause_bundle, and any of
+	// attestation-agent, confidential-data-hub, api-server-rest, default-policy.rego and lib64.
+	GuestBinaries string
 	// Debug adds busybox and a shell on the console.
 	Debug bool
 	// Log gets one line for each step.
@@ -95,6 +100,10 @@ type Summary struct {
 	Files         []File        `json:"files"`
 	// Capabilities are what the image can beside running pods.
 	Capabilities []string `json:"capabilities,omitempty"`
+	// Guest is whose agent is in it.
+	Guest string `json:"guest"`
+	// GuestBinaries are the programs of Options.GuestBinaries that are in the image.
+	GuestBinaries []File `json:"guestBinaries,omitempty"`
 	// Program is the executable that holds the guest's programs, when Build
 	// has built it.
 	Program []byte `json:"-"`
@@ -142,6 +151,7 @@ func Build(ctx context.Context, opts Options) (*Summary, error) {
 		{"root file system", b.addModules},
 		{"root file system", b.addDebian},
 		{"root file system", b.addPrograms},
+		{"root file system", b.addKata},
 		{"root file system", b.addDebug},
 		{"kernel and initramfs", b.writeInitramfs},
 		{"EFI program", b.writeUKI},
@@ -165,6 +175,9 @@ func newBuilder(opts Options) (*builder, error) {
 		if !slices.Contains(Formats(), f) {
 			return nil, program.Usagef("--format %q: want one of %s", f, strings.Join(Formats(), ", "))
 		}
+	}
+	if err := opts.checkGuest(); err != nil {
+		return nil, err
 	}
 	if len(opts.Formats) == 0 {
 		return nil, errors.New("no format to build")
@@ -196,6 +209,7 @@ func newBuilder(opts Options) (*builder, error) {
 		work:    work,
 		gcpUnit: gcpDiskUnit,
 		tree:    newRootfs(),
+		summary: Summary{Guest: cmp.Or(opts.Guest, GuestOutrigger)},
 	}, nil
 }
 
@@ -268,15 +282,24 @@ func (b *builder) addModules(ctx context.Context) error {
 var debianPrograms = map[string]string{"usr/bin/" + runtime: "usr/bin/" + runtime, "usr/bin/mke2fs": "sbin/mke2fs", "usr/bin/e2fsck": "sbin/e2fsck",
 	"usr/bin/resize2fs": "sbin/resize2fs"}
 
-// addDebian puts in Debian's programs with the libraries that they need.
-func (b *builder) addDebian(ctx context.Context) error {
+// unpacked returns the packages of debianPrograms and their libraries.
+func (b *builder) unpacked(ctx context.Context) ([]*debPackage, error) {
 	var pkgs []*debPackage
 	for _, name := range b.packages {
 		p, err := b.cache.get(ctx, name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		pkgs = append(pkgs, p)
+	}
+	return pkgs, nil
+}
+
+// addDebian puts in Debian's programs with the libraries that they need.
+func (b *builder) addDebian(ctx context.Context) error {
+	pkgs, err := b.unpacked(ctx)
+	if err != nil {
+		return err
 	}
 	for to, from := range debianPrograms {
 		src, err := findIn(pkgs, from)

@@ -23,8 +23,8 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// identity returns user-data with a new identity, and the settings of its node.
-func identity(t *testing.T, name string, await bool) (userData string, node *tls.Config) {
+// identity returns user-data with a new identity and more files, and the settings of its node.
+func identity(t *testing.T, name string, await bool, files ...cloudinit.WriteFile) (userData string, node *tls.Config) {
 	t.Helper()
 	b, err := podtls.NewBundle(name, time.Now())
 	if err != nil {
@@ -34,7 +34,7 @@ func identity(t *testing.T, name string, await bool) (userData string, node *tls
 	if err != nil {
 		t.Fatal(err)
 	}
-	if userData, err = (cloudinit.CloudConfig{WriteFiles: []cloudinit.WriteFile{{Path: apf.DefaultPath, Content: string(text)}}}).Generate(); err != nil {
+	if userData, err = (cloudinit.CloudConfig{WriteFiles: append(files, cloudinit.WriteFile{Path: apf.DefaultPath, Content: string(text)})}).Generate(); err != nil {
 		t.Fatal(err)
 	}
 	node, err = podtls.ClientConfig(podtls.ClientOptions{ServerName: name, CAPEM: b.CAPEM, CertPEM: b.ClientCertPEM, KeyPEM: b.ClientKeyPEM})
@@ -62,20 +62,7 @@ func TestVMOfAPool(t *testing.T) {
 	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-system-x86_64", "qemu-system-x86")
 	pool, poolNode := identity(t, "pool-vm", true)
 	pod, podNode := identity(t, "pod-vm", false)
-	const mac = "52:54:00:00:00:60"
-	seed, err := nocloud.Seed{Hostname: "pool", UserData: pool, Network: nocloud.Network{Version: 2, Ethernets: map[string]nocloud.Ethernet{
-		"id0": {Match: nocloud.Match{MACAddress: mac}, SetName: "eth0", Addresses: []string{"10.0.2.15/24"}, Gateway4: "10.0.2.2"},
-	}}}.Image()
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk, address := filepath.Join(t.TempDir(), "seed.iso"), freePort(t)
-	if err := os.WriteFile(disk, seed, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	v := startVM(t, append(directBoot(buildOwnImage(t, false), ""),
-		"-netdev", "user,id=n0,restrict=on,ipv6=off,hostfwd=tcp:"+address+"-:15150", "-device", "virtio-net-pci,netdev=n0,romfile=,mac="+mac,
-		"-drive", "if=none,id=cd,format=raw,readonly=on,file="+disk, "-device", "virtio-blk-pci,drive=cd,serial=cidata")...)
+	v, address := startPodVM(t, buildOwnImage(t, Options{}), pool)
 	v.await(t, "waiting for a pod")
 	ctx, cancel := context.WithTimeout(t.Context(), bootDeadline)
 	defer cancel()
@@ -95,6 +82,27 @@ func TestVMOfAPool(t *testing.T) {
 		t.Errorf("with the pool's identity: error %v, want ErrIdentity", err)
 	}
 	v.await(t, "agent is ready")
+}
+
+// startPodVM boots an image with user-data. The forwarder's port is at address once it is open.
+func startPodVM(t *testing.T, image, userData string) (v *vm, address string) {
+	t.Helper()
+	const mac = "52:54:00:00:00:60"
+	seed, err := nocloud.Seed{Hostname: "podvm", UserData: userData, Network: nocloud.Network{Version: 2, Ethernets: map[string]nocloud.Ethernet{
+		"id0": {Match: nocloud.Match{MACAddress: mac}, SetName: "eth0", Addresses: []string{"10.0.2.15/24"}, Gateway4: "10.0.2.2"},
+	}}}.Image()
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(t.TempDir(), "seed.iso")
+	address = freePort(t)
+	if err := os.WriteFile(disk, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v = startVM(t, append(directBoot(image, ""),
+		"-netdev", "user,id=n0,restrict=on,ipv6=off,hostfwd=tcp:"+address+"-:15150", "-device", "virtio-net-pci,netdev=n0,romfile=,mac="+mac,
+		"-drive", "if=none,id=cd,format=raw,readonly=on,file="+disk, "-device", "virtio-blk-pci,drive=cd,serial=cidata")...)
+	return v, address
 }
 
 // awaitIdentity returns when the VM has the identity that node expects. Until then

@@ -80,7 +80,7 @@ func (v *scratchVM) writeText(t *testing.T) []byte {
 // host's disk; where the kernel cannot encrypt, nothing is written there. test/run TestEncryptedScratchSpace shows what is seen without.
 func TestEncryptedScratchDisk(t *testing.T) {
 	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-system-x86_64", "qemu-system-x86", "mke2fs", "e2fsprogs")
-	image := buildOwnImage(t, true)
+	image := buildOwnImage(t, Options{Debug: true})
 	t.Run("encrypted", func(t *testing.T) {
 		v := startScratchVM(t, image, "")
 		content := v.writeText(t)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -24,7 +25,7 @@ func (r *rootfs) addProgram(name, src string, pkgs []*debPackage) error {
 	if err := r.copyIn(name, src, 0o755); err != nil {
 		return err
 	}
-	interpreted, libs, err := elfNeeds(src)
+	interpreted, libs, needs, err := elfNeeds(src)
 	if err != nil {
 		return err
 	}
@@ -38,18 +39,19 @@ func (r *rootfs) addProgram(name, src string, pkgs []*debPackage) error {
 		}
 	}
 	for _, lib := range libs {
-		target := filepath.Join("usr/lib/x86_64-linux-gnu", lib)
-		if r.entries[target] != nil || strings.HasPrefix(lib, "ld-linux") {
+		if strings.HasPrefix(lib, "ld-linux") {
 			continue
 		}
-		var src string
-		for _, dir := range libraryFolders {
-			if src, err = findIn(pkgs, filepath.Join(dir, lib)); err == nil {
-				break
-			}
-		}
+		src, err := findLibrary(pkgs, lib)
 		if err != nil {
-			return fmt.Errorf("shared library %s is in none of the packages %s", lib, packageNames(pkgs))
+			return err
+		}
+		if err := checkVersions(src, lib, needs); err != nil {
+			return err
+		}
+		target := filepath.Join("usr/lib/x86_64-linux-gnu", lib)
+		if r.entries[target] != nil {
+			continue
 		}
 		if err := r.addProgram(target, src, pkgs); err != nil {
 			return err
@@ -58,20 +60,56 @@ func (r *rootfs) addProgram(name, src string, pkgs []*debPackage) error {
 	return nil
 }
 
-func elfNeeds(file string) (interpreted bool, libs []string, err error) {
+func findLibrary(pkgs []*debPackage, lib string) (string, error) {
+	for _, dir := range libraryFolders {
+		if src, err := findIn(pkgs, filepath.Join(dir, lib)); err == nil {
+			return src, nil
+		}
+	}
+	return "", fmt.Errorf("shared library %s is in none of the packages %s", lib, packageNames(pkgs))
+}
+
+// checkVersions returns an error if a library lacks versions that a program needs, as when the program was
+// built with a newer one.
+func checkVersions(src, lib string, needs []elf.DynamicVersionNeed) error {
+	i := slices.IndexFunc(needs, func(n elf.DynamicVersionNeed) bool { return n.Name == lib })
+	if i < 0 {
+		return nil
+	}
+	f, err := elf.Open(src)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", src, err)
+	}
+	defer f.Close()
+	versions, err := f.DynamicVersions()
+	if err != nil {
+		return fmt.Errorf("versions of %s: %w", src, err)
+	}
+	for _, need := range needs[i].Needs {
+		if !slices.ContainsFunc(versions, func(v elf.DynamicVersion) bool { return v.Name == need.Dep }) {
+			return fmt.Errorf("it needs %s of the shared library %s, which that of the image does not have", need.Dep, lib)
+		}
+	}
+	return nil
+}
+
+func elfNeeds(file string) (interpreted bool, libs []string, versions []elf.DynamicVersionNeed, err error) {
 	f, err := elf.Open(file)
 	if err != nil {
-		return false, nil, fmt.Errorf("read %s: %w", file, err)
+		return false, nil, nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	defer f.Close()
 	for _, p := range f.Progs {
 		interpreted = interpreted || p.Type == elf.PT_INTERP
 	}
 	libs, err = f.ImportedLibraries()
-	if err != nil {
-		return false, nil, fmt.Errorf("libraries of %s: %w", file, err)
+	if err == nil && f.SectionByType(elf.SHT_GNU_VERNEED) != nil {
+		versions, err = f.DynamicVersionNeeds()
 	}
-	return interpreted, libs, nil
+	if err != nil {
+		return false, nil, nil, fmt.Errorf("libraries of %s: %w", file, err)
+	}
+	return interpreted, libs, versions, nil
 }
 
 // findIn looks a path up in the packages' trees. Absolute links in a package
