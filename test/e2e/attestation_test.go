@@ -41,7 +41,7 @@ var attested = []scenario{
 	{name: "ImageDecryption", vms: 2, variant: true, play: imageDecryption},
 	{name: "SealedSecret", vms: 2, variant: true, play: sealedSecret},
 	{name: "InitDataMeasurement", vms: 2, variant: true, play: initDataMeasurement},
-	{name: "NodeCannotSwap", vms: 1, play: nodeCannotSwap},
+	{name: "NodeCannotSwap", vms: 1, variant: true, play: nodeCannotSwap},
 }
 
 const (
