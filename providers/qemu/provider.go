@@ -58,14 +58,14 @@ func New(cfg Config) (*Provider, error) {
 		return nil, fmt.Errorf("%w: -qemu-bridge, -qemu-subnet, -qemu-subnet6 or -qemu-mtu: %w", provider.ErrInvalidArgument, err)
 	}
 	p.store, p.net = store{dir}, network
-	p.store.tidy()
-	if _, err := pruneOld(cfg.TemplateDir); err != nil {
-		cfg.log().Warn("saved VMs of earlier boots of this machine stay", "folder", cfg.TemplateDir, "error", err)
-	}
 	if cfg.TPM != TPMOff { // so that brokers can have its certificate before there is a VM
 		if _, err := p.tpmAuthority(context.Background()); err != nil {
 			return nil, fmt.Errorf("the authority that certifies TPMs: %w", err)
 		}
+	}
+	p.store.tidy()
+	if _, err := pruneOld(cfg.TemplateDir); err != nil {
+		cfg.log().Warn("saved VMs of earlier boots of this machine stay", "folder", cfg.TemplateDir, "error", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
