@@ -12,7 +12,7 @@ version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo de
 # As in the Makefile, so that what is compiled for the demo is compiled for all.
 export CGO_ENABLED=0
 case ${GOFLAGS:-} in *-dwarf=false*) ;; *)
-  export GOFLAGS="${GOFLAGS:-} -trimpath -buildvcs=false -gcflags=all=-dwarf=false"
+  export GOFLAGS="${GOFLAGS:-} -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=grpcnotrace"
 esac
 
 fail() {
@@ -102,7 +102,7 @@ begin() {
 
 # compile PROGRAM... with the local provider alone.
 compile() {
-  GOGC=${GOGC:-400} go build -tags qemu -ldflags "-s -w -X github.com/outrigger/outrigger/internal/version.Version=$version" \
+  GOGC=${GOGC:-400} go build -tags qemu,grpcnotrace -ldflags "-s -w -X github.com/outrigger/outrigger/internal/version.Version=$version" \
     -o "$out/" "${@/#/./cmd/}"
 }
 

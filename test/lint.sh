@@ -29,7 +29,7 @@ export CGO_ENABLED=0 GOFLAGS=${GOFLAGS--trimpath}
 # check runs the checks on packages.
 if [ -n "$how" ]; then
   echo "lint: go vet only"
-  check() { go vet -tags integration,bench "$@"; }
+  check() { go vet -tags integration,bench,grpcnotrace "$@"; }
 else
   echo "lint: golangci-lint"
   (cd tools/lint && GOGC=${GOGC:-400} go build -o "$tools/" tool)

@@ -12,7 +12,7 @@
 # Beside them come those whose results are mostly in the cache, one at a time; what they
 # say comes last and in one piece, since lines of two writers would get mixed up.
 set -euo pipefail
-tests=(go test -json -p 4 -tags integration -vet=off -ldflags=-s $OUTRIGGER_TEST_FLAGS)
+tests=(go test -json -p 4 -tags integration,grpcnotrace -vet=off -ldflags=-s $OUTRIGGER_TEST_FLAGS)
 measured() {
   "${tests[@]}" -count=1 -shuffle=on -exec "env --unset=GOGC $OUTRIGGER_TIMES run $OUTRIGGER_PROCESSOR" "$@"
 }

@@ -18,9 +18,6 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-// initdataAnnotation is the one with which a pod brings its initdata.
-const initdataAnnotation = "io.katacontainers.config.hypervisor.cc_init_data"
-
 // maxPod bounds a manifest, in bytes; an API server takes 3 MiB.
 const maxPod = 3 << 20
 
@@ -100,8 +97,8 @@ func (a *App) readPod(file string) (*corev1.Pod, error) {
 	if len(pod.Spec.Containers) == 0 {
 		return nil, fmt.Errorf("the Pod has no containers")
 	}
-	if pod.Annotations[initdataAnnotation] != "" {
-		return nil, fmt.Errorf("metadata.annotations: the Pod has initdata already: remove %s, and put its entries beside the policy", initdataAnnotation)
+	if pod.Annotations[cloudinit.InitDataAnnotation] != "" {
+		return nil, fmt.Errorf("metadata.annotations: the Pod has initdata already: remove %s, and put its entries beside the policy", cloudinit.InitDataAnnotation)
 	}
 	return pod, nil
 }
@@ -126,7 +123,7 @@ func (a *App) printPolicy(output, text string, pod *corev1.Pod) error {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	pod.Annotations[initdataAnnotation] = initdata
+	pod.Annotations[cloudinit.InitDataAnnotation] = initdata
 	out, err := yaml.Marshal(pod)
 	if err != nil {
 		return err

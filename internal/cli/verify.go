@@ -23,7 +23,7 @@ it proves and what it does not. Nothing between here and the VM has to be truste
 VM's image must attest (podvm-image build --confidential), and the VM needs a TPM, SEV-SNP or TDX.
 
 It ends with 0 if the evidence is what was expected, with 1 if it is not.`,
-		Example: `  outrigger verify web --initdata initdata.toml --reference-values podvm.json`,
+		Example: `  outrigger verify web --initdata initdata.toml --reference-values references.json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			report, err := a.verify(cmd.Context(), args[0], &opts)
 			if err != nil {

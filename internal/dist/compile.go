@@ -49,7 +49,7 @@ func (b *builder) compile(ctx context.Context, arch string, programs ...string) 
 	}
 	values := modulePath + "/internal/version."
 	args := []string{
-		"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-o", folder + "/",
+		"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-tags", "grpcnotrace", "-o", folder + "/",
 		"-ldflags", "-s -w -X " + values + "Version=" + b.source.version + " -X " + values + "Commit=" + b.source.shortCommit(),
 	}
 	for _, program := range programs {

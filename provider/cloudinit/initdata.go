@@ -19,6 +19,9 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
+// InitDataAnnotation is that of a Pod with its initdata, as Kata's runtime names it.
+const InitDataAnnotation = "io.katacontainers.config.hypervisor.cc_init_data"
+
 // MaxInitData is the largest initdata in bytes, as TOML. The limit holds while
 // unpacking, so a small gzip cannot fill the memory.
 const MaxInitData = 1 << 20

@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"debug/pe"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -135,14 +135,33 @@ const (
 // firmware is what checkFile calls it.
 const firmware = "UEFI firmware"
 
-// isUKI reports whether a file is an EFI program with a kernel and its command line (systemd-stub(7)).
+// Offsets and sizes in a PE image (Microsoft PE Format): where the offset of the signature is; from there the number of sections and the size
+// of the optional header, which the table of sections follows; an entry of that, which begins with the section's name.
+const (
+	peOffsetAt, peSections, peOptionalSize, peHeaders = 0x3c, 6, 20, 24
+	peEntry, peName                                   = 40, 8
+	// peHead holds all headers of systemd's stub, in bytes.
+	peHead = 4096
+)
+
+// isUKI reports whether a file is an EFI program with a kernel and its command line (systemd-stub(7)). Package debug/pe would link that of debugging
+// symbols, too.
 func isUKI(path string) bool {
-	file, err := pe.Open(path)
-	if err != nil {
+	head, err := headOf(path, peHead)
+	if err != nil || !bytes.HasPrefix(head, []byte("MZ")) || len(head) < peOffsetAt+4 {
 		return false
 	}
-	defer file.Close()
-	return file.Section(".linux") != nil && file.Section(".cmdline") != nil
+	at := int64(binary.LittleEndian.Uint32(head[peOffsetAt:]))
+	if at+peHeaders > int64(len(head)) || !bytes.HasPrefix(head[at:], []byte("PE\x00\x00")) {
+		return false
+	}
+	sections := int(binary.LittleEndian.Uint16(head[at+peSections:]))
+	table := head[min(int64(len(head)), at+peHeaders+int64(binary.LittleEndian.Uint16(head[at+peOptionalSize:]))):]
+	has := map[string]bool{}
+	for ; sections > 0 && len(table) >= peEntry; sections, table = sections-1, table[peEntry:] {
+		has[string(bytes.TrimRight(table[:peName], "\x00"))] = true
+	}
+	return has[".linux"] && has[".cmdline"]
 }
 
 // magics are the first bytes of what can be booted: qcow2, cpio (newc), and

@@ -94,7 +94,7 @@ type Relay struct {
 	// TimelineOf, when set, is called by Timeline.
 	TimelineOf func(id string) *timelinepb.Timeline
 	// AttestationOf, when set, is called by Attestation.
-	AttestationOf func(id string) *guestpb.AttestationResponse
+	AttestationOf func(id string) (*guestpb.AttestationResponse, error)
 }
 
 // Serve records the request and makes the socket.
@@ -170,7 +170,7 @@ func (r *Relay) Attestation(_ context.Context, id string) (*guestpb.AttestationR
 	if r.AttestationOf == nil {
 		return nil, status.Error(codes.Unimplemented, "no such method")
 	}
-	return r.AttestationOf(id), nil
+	return r.AttestationOf(id)
 }
 
 // Served returns how many sandboxes are served.

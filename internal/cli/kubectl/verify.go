@@ -17,10 +17,8 @@ import (
 	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/cli/verification"
 	"github.com/outrigger/outrigger/internal/commandline"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
-
-// initdataAnnotation is the one with which a Pod brings its initdata.
-const initdataAnnotation = "io.katacontainers.config.hypervisor.cc_init_data"
 
 // maxEvidence is what is read of an answer, in bytes.
 const maxEvidence = attest.MaxEvidence * 2
@@ -36,7 +34,7 @@ build --confidential), and the VM needs a TPM, SEV-SNP or TDX. You need the righ
 the pods of DaemonSet agent-relay.
 
 It ends with 0 if the evidence is what was expected, with 1 if it is not.`,
-		Example: "kubectl outrigger verify pod web -n shop --initdata initdata.toml --reference-values podvm.json",
+		Example: "kubectl outrigger verify pod web -n shop --initdata initdata.toml --reference-values references.json",
 	}
 	opts.Flags(pod)
 	a.shows(pod, func(ctx context.Context, c *cluster, namespace string, args []string) (printer, error) {
@@ -75,7 +73,7 @@ func (a *App) verifyPod(ctx context.Context, c *cluster, namespace, name string,
 	if err != nil {
 		return nil, fmt.Errorf("evidence of pod %s/%s: %w", namespace, name, err)
 	}
-	return opts.Verify(ctx, namespace+"/"+name, answer, nonce, d.pod.Metadata.Annotations[initdataAnnotation])
+	return opts.Verify(ctx, namespace+"/"+name, answer, nonce, d.pod.Metadata.Annotations[cloudinit.InitDataAnnotation])
 }
 
 // askVM asks by the relay of the pod's node, which may lie, and cannot: the answer is bound to the nonce.

@@ -163,6 +163,8 @@ func (r *Report) compare(references attest.References) error {
 	switch {
 	case err != nil:
 		return err
+	case len(agree) == 0 && len(references) > 0:
+		return fmt.Errorf("none of the reference values is of evidence of %s: what was booted is not known", r.TEE)
 	case len(agree) == 0:
 		r.Unproven = append(r.Unproven, "which image was booted: give --reference-values, of podvm-image measure -o rvps")
 	default:

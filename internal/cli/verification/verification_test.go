@@ -59,6 +59,7 @@ func TestVerify(t *testing.T) {
 		"no references":       {Options{AllowSample: true}, good, "", "? not proven: which image was booted"},
 		"references":          {Options{AllowSample: true, References: file(t, `{"svn": ["1", "2"]}`)}, good, "", "✓ as the reference values have it: svn"},
 		"another image":       {Options{AllowSample: true, References: file(t, `{"svn": ["2"]}`)}, good, "", "✗ NOT VERIFIED: svn is 1, which is none of its 1 reference values"},
+		"of another TEE":      {Options{AllowSample: true, References: file(t, `{"tpm_pcr04": ["00"]}`)}, good, "", "✗ NOT VERIFIED: none of the reference values is of evidence of sample"},
 		"no such claim":       {Options{AllowSample: true, References: file(t, `{"pcr04": ["00"]}`)}, good, "", `has no claim "pcr04"`},
 		"a broker's words":    {Options{AllowSample: true}, good, annotation, "key broker https://broker: the VM says, it gives nothing: red [31m"},
 		"unknown TEE":         {Options{}, &attest.Answer{TEE: "x\n"}, "", "✗ NOT VERIFIED: no verifier for evidence"},

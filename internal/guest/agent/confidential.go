@@ -124,8 +124,11 @@ func (a *Agent) closeConfidential() {
 // Attestation returns how far the pod's attestation is and, with a nonce, evidence.
 func (a *Agent) Attestation(ctx context.Context, req *guest.AttestationRequest) (*guest.AttestationResponse, error) {
 	c := a.confidential.Load()
-	if c == nil {
-		return nil, status.Error(codes.FailedPrecondition, "this VM image does not attest, or there is no sandbox yet: build one with podvm-image build --confidential")
+	switch {
+	case c == nil && NewConfidential == nil:
+		return nil, status.Error(codes.Unimplemented, "this VM image does not attest: build one with podvm-image build --confidential")
+	case c == nil:
+		return nil, status.Error(codes.FailedPrecondition, "this VM has no pod yet, whose initdata would be measured")
 	}
 	is := c.Status()
 	resp := &guest.AttestationResponse{Tee: string(is.TEE), Broker: is.Broker, Accepted: is.Accepted}

@@ -188,8 +188,13 @@ func TestAttestation(t *testing.T) {
 		t.Errorf("a short nonce: %v", err)
 	}
 	a.confidential.Store(nil)
+	if _, err := a.Attestation(t.Context(), &guest.AttestationRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("an image that does not attest: %v", err)
+	}
+	NewConfidential = func(ConfidentialConfig) (Confidential, error) { return nil, nil }
+	t.Cleanup(func() { NewConfidential = nil })
 	if _, err := a.Attestation(t.Context(), &guest.AttestationRequest{}); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("without: %v", err)
+		t.Errorf("before there is a pod: %v", err)
 	}
 }
 

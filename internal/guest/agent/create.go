@@ -90,7 +90,7 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if err := a.unsealEnv(ctx, c, spec.Process.Env); err != nil {
-		return status.Error(codes.FailedPrecondition, err.Error())
+		return err
 	}
 	c.noNewPrivileges = spec.Process.NoNewPrivileges
 	if err := writeJSON(filepath.Join(c.bundle, "config.json"), spec); err != nil {

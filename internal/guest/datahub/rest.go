@@ -171,7 +171,7 @@ func (h *Hub) serveEvent(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, map[string]string{"success": "true"})
 }
 
-// failed answers a container, whose own pod it is: it may know why.
+// failed writes an error to a container, whose own pod it is: it may know why.
 func (h *Hub) failed(w http.ResponseWriter, what string, err error) {
 	h.cfg.Log.Warn("refused "+what, "err", err)
 	code := http.StatusInternalServerError

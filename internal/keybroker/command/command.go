@@ -61,7 +61,7 @@ for secrets that matter: resources are plain files, there is one policy, and not
 A VM gets a resource if the policy says so. Without --policy that is a VM whose claims are as the reference
 values have them, so without --reference-values nobody gets anything.`,
 		Example: `  mkdir -p resources/default/key; echo sesame > resources/default/key/1
-  outrigger-kbs serve --resources resources --reference-values podvm.json --tpm-ca ca.pem`,
+  outrigger-kbs serve --resources resources --reference-values references.json --tpm-ca ca.pem`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
 	}
 	f := cmd.Flags()

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 // Annotations of CreateVM. A shim sends the first nine (kata 3.3 to 4.1; which
@@ -26,7 +27,7 @@ const (
 	annotationMemory       = "io.katacontainers.config.hypervisor.default_memory"
 	annotationGPUs         = "io.katacontainers.config.hypervisor.default_gpus"
 	annotationGPUModel     = "io.katacontainers.config.hypervisor.default_gpu_model"
-	annotationInitdata     = "io.katacontainers.config.hypervisor.cc_init_data"
+	annotationInitdata     = cloudinit.InitDataAnnotation
 
 	// AnnotationKeepIdle is ours: "true" keeps a sandbox that has no client
 	// for longer than the orphan timeout. No shim sends it.

@@ -111,8 +111,10 @@ func (s *Service) follow(sb *sandbox) {
 func (s *Service) followAttestation(ctx context.Context, sb *sandbox, rec *Record, refused *string) (over bool) {
 	resp, err := s.opts.Relay.Attestation(ctx, rec.ID)
 	switch {
-	case err != nil: // it does not attest, or does not answer: the timeline's turn to say so
+	case status.Code(err) == codes.Unimplemented: // the VM does not attest
 		return true
+	case err != nil: // it has no pod yet, or does not answer: the timeline's turn to say so
+		return false
 	case resp.GetBroker() == "":
 		return true
 	case !resp.GetAccepted() && resp.GetError() == *refused: // nothing new

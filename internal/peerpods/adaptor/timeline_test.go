@@ -103,17 +103,19 @@ func TestAttestationIsFollowed(t *testing.T) {
 		s.relay.TimelineOf = func(string) *timelinepb.Timeline {
 			return &timelinepb.Timeline{Steps: []*timelinepb.Step{step(marks.RuntimeStart, 0)}}
 		}
-		s.relay.AttestationOf = func(string) *guestpb.AttestationResponse {
+		s.relay.AttestationOf = func(string) (*guestpb.AttestationResponse, error) {
 			asked++
 			resp := &guestpb.AttestationResponse{Tee: "tpm", Broker: "https://broker"}
 			switch asked {
-			case 1: // it has not answered yet
-			case 2, 3:
+			case 1:
+				return nil, status.Error(codes.FailedPrecondition, "this VM has no pod yet")
+			case 2: // the broker has not answered yet
+			case 3, 4:
 				resp.Error = "another initdata"
 			default:
 				resp.Accepted = true
 			}
-			return resp
+			return resp, nil
 		}
 	})
 	s.run("s1")

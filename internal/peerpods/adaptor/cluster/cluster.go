@@ -29,6 +29,7 @@ import (
 	"github.com/outrigger/outrigger/internal/kubeapi"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 // Options is all that a Cluster needs. Zero values marked so have defaults.
@@ -154,11 +155,8 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name string) (adaptor.Pod,
 	if err != nil {
 		return adaptor.Pod{}, err
 	}
-	return adaptor.Pod{UID: string(p.Metadata.UID), Initdata: p.Metadata.Annotations[initdataAnnotation]}, nil
+	return adaptor.Pod{UID: string(p.Metadata.UID), Initdata: p.Metadata.Annotations[cloudinit.InitDataAnnotation]}, nil
 }
-
-// initdataAnnotation is the one that a user sets on the Pod.
-const initdataAnnotation = "io.katacontainers.config.hypervisor.cc_init_data"
 
 // errElsewhere means that a pod of that name runs on another node, so it is not
 // this sandbox's.

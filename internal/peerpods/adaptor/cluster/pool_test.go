@@ -349,7 +349,7 @@ func scenarioPoolEmpty(t *testing.T, w who) {
 		t.Fatal(err)
 	}
 	s.podOf("pool-measured")
-	if err := errors.Join(s.create("pool-measured1", "pool-measured", initdataAnnotation, text), s.start("pool-measured1")); err != nil {
+	if err := errors.Join(s.create("pool-measured1", "pool-measured", cloudinit.InitDataAnnotation, text), s.start("pool-measured1")); err != nil {
 		t.Fatal(err)
 	}
 	s.pod("unlabelled")

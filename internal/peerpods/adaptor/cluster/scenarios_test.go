@@ -400,7 +400,7 @@ func scenarioInitdata(t *testing.T, w who) {
 	}
 	annotate := func(value string) func(map[string]any) {
 		return func(object map[string]any) {
-			object["metadata"].(map[string]any)["annotations"] = map[string]any{initdataAnnotation: value}
+			object["metadata"].(map[string]any)["annotations"] = map[string]any{cloudinit.InitDataAnnotation: value}
 		}
 	}
 	s := newStand(t, w, nil)
