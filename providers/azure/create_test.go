@@ -276,6 +276,10 @@ func TestDeletionByAnotherProcessEndsCreation(t *testing.T) {
 		failed <- err
 	}()
 	s.eventually(func() bool { return len(s.cloud.World.Own()) > 0 }, func() any { return "no VM" })
+	reads := func() int { return s.cloud.World.Calls()[compute+"virtualMachines/read"] }
+	// The creation has seen the VM when it reads for the second time from here.
+	before := reads()
+	s.eventually(func() bool { return reads() >= before+2 }, func() any { return "the creation does not look at the VM" })
 	if err := s.reopen().DeleteInstance(t.Context(), s.id(s.ref(vmName("schedules", "key-1")))); err != nil {
 		t.Error(err)
 	}

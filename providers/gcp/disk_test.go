@@ -97,8 +97,13 @@ func TestDiskRequestThatComesLate(t *testing.T) {
 	s := newStand(t)
 	hold := cloudsim.NewHold()
 	s.World.Script(cloudsim.Held("compute.disks.insert", hold))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for s.World.Calls()["compute.disks.insert"] == 0 && t.Context().Err() == nil {
+			runtime.Gosched()
+		}
+		cancel()
+	}()
 	if d, err := s.mustOpen(t).CreateDisk(ctx, "d", diskSpec("d")); err == nil {
 		t.Fatalf("%+v", d)
 	}

@@ -157,7 +157,7 @@ func nfsLocks(t *testing.T, first, second *pod) {
 	if text, code := run(t, other, "sh", "-c", "nettool lock /whole/lock </dev/null"); code == 0 || !strings.Contains(text, "flock: resource temporarily unavailable") {
 		t.Errorf("exit code %d of another pod: %s", code, text)
 	}
-	mustRun(t, holder, "killall", "nettool", "sleep")
+	mustRun(t, holder, "killall", "sleep") // the end of its input: a kernel does not wait for the unlock of a program that is killed
 	if _, err := process.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}

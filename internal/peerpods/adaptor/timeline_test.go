@@ -109,8 +109,7 @@ func TestAttestationIsFollowed(t *testing.T) {
 			switch asked {
 			case 1:
 				return nil, status.Error(codes.FailedPrecondition, "this VM has no pod yet")
-			case 2: // the broker has not answered yet
-			case 3, 4:
+			case 2:
 				resp.Error = "another initdata"
 			default:
 				resp.Accepted = true
