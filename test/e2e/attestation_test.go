@@ -30,7 +30,7 @@ import (
 	"github.com/outrigger/outrigger/test/stand"
 )
 
-// The names are those of upstream's cases; the last one is ours. Each has its negative.
+// The names are those of upstream's cases; the last two are ours. Each has its negative.
 var attested = []scenario{
 	{name: "CreateConfidentialPod", vms: 1, variant: true, play: confidentialPod},
 	{name: "PodOnSpecificTee", vms: 2, variant: true, play: specificTee},
@@ -42,6 +42,7 @@ var attested = []scenario{
 	{name: "SealedSecret", vms: 2, variant: true, play: sealedSecret},
 	{name: "InitDataMeasurement", vms: 2, variant: true, play: initDataMeasurement},
 	{name: "NodeCannotSwap", vms: 1, variant: true, play: nodeCannotSwap},
+	{name: "ServerIdentity", vms: 1, variant: true, alone: true, play: serverIdentity},
 }
 
 const (
@@ -514,4 +515,55 @@ func nodeCannotSwap(t *testing.T, s *suite) {
 		want(t, c.name+": Event", s.warned(t, c.name, "Failed"), c.want)
 		s.delete(t, c.name)
 	}
+}
+
+// serverIdentity: the VM's key comes from the broker, and user-data has none. A VM that the broker refuses is not reached, and an Event says why.
+func serverIdentity(t *testing.T, s *suite) {
+	s.needTPMs(t)
+	ca := newAuthority(t)
+	vm, node := ca.issue(t, "podvm-server"), ca.issue(t, "node")
+	b := s.newBroker(t)
+	data := b.initdata(t, "")
+	b.start(t, s, brokerOptions{policy: onlyWith(data), resources: map[string]string{"default/vm/1": vm["tls.crt"] + vm["tls.key"]}})
+	folder := deployed.HostFolder(s.own.node, "/run/peerpod/own-ca")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range node {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roll := func(env ...string) {
+		s.system(t, append([]string{"set", "env", daemonSet}, env...)...)
+		s.system(t, "rollout", "status", daemonSet, s.timeout())
+	}
+	t.Cleanup(func() { roll("CACERT_FILE-", "CERT_FILE-", "CERT_KEY-", "SERVER_IDENTITY-", "PROXY_TIMEOUT-") })
+	roll("CACERT_FILE=/run/peerpod/own-ca/ca.crt", "CERT_FILE=/run/peerpod/own-ca/tls.crt", "CERT_KEY=/run/peerpod/own-ca/tls.key",
+		"SERVER_IDENTITY=kbs:///default/vm/1", "PROXY_TIMEOUT=1m")
+
+	s.start(t, s.pod("identified", "sleep 100000").on(t, tpmImage, data))
+	want(t, "log of the broker", b.log(t), "default/vm/1")
+	instances, err := filepath.Glob(filepath.Join(deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/instances"), "*", "*"))
+	if err != nil || len(instances) == 0 {
+		t.Fatal(instances, err)
+	}
+	named := false
+	for _, file := range instances {
+		text, err := os.ReadFile(file)
+		named = named || bytes.Contains(text, []byte("tls-server-identity"))
+		if err == nil && bytes.Contains(text, []byte("PRIVATE KEY")) {
+			t.Errorf("%s has a key", file)
+		}
+	}
+	if !named {
+		t.Error("no file has the VM's user-data")
+	}
+	s.delete(t, "identified")
+	s.create(t, s.pod("nameless", "true").annotate(annotationImage, tpmImage))
+	want(t, "Event", s.warned(t, "nameless", "FailedCreatePodSandBox", "Failed"), "the pod's initdata names none")
+	s.delete(t, "nameless")
+	s.create(t, s.pod("unidentified", "true").on(t, tpmImage, b.initdata(t, "# another")))
+	want(t, "Event", s.warned(t, "unidentified", "FailedCreatePodSandBox", "Failed"), "PolicyDeny")
+	s.delete(t, "unidentified")
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -96,11 +97,11 @@ func parseCommand(args []string, w io.Writer) (*command, error) {
 }
 
 func (c *command) run(ctx context.Context) error {
-	if err := c.readFiles(); err != nil {
-		return err
-	}
 	c.options.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	c.options.Kata = kataguest.Find()
+	if err := c.readFiles(ctx); err != nil {
+		return err
+	}
 	c.options.DropDNS = c.options.DropDNS || c.options.Kata != nil
 	c.options.Marks = marks.Beside(c.options.AgentSocket)
 	c.options.Ready = func(net.Addr) {
@@ -116,7 +117,7 @@ func (c *command) run(ctx context.Context) error {
 }
 
 // readFiles reads the files that the command line names.
-func (c *command) readFiles() error {
+func (c *command) readFiles(ctx context.Context) error {
 	data, err := os.ReadFile(c.config)
 	if err != nil {
 		return fmt.Errorf("-config: %w", err)
@@ -128,15 +129,46 @@ func (c *command) readFiles() error {
 		return fmt.Errorf("-config %s: the VM is one of a pool and has no pod yet", c.config)
 	}
 	if !c.noTLS {
-		if c.options.TLS, err = c.tlsConfig(c.options.Config); err != nil {
+		if c.options.TLS, err = c.tlsConfig(ctx, c.options.Config); err != nil {
 			return fmt.Errorf("TLS: %w", err)
 		}
 	}
 	return nil
 }
 
+// ServerIdentity returns what the pod's key broker has at a URI. Provisioned is the folder with the pod's initdata. It is nil in an image
+// that cannot attest.
+var ServerIdentity func(ctx context.Context, provisioned, uri string, log *slog.Logger) ([]byte, error)
+
+// identityTime bounds an attempt; then PID 1 starts this program again.
+const identityTime = 2 * time.Minute
+
+// bringIdentity has certificate and key brought from the broker: the node and its cloud have read what is in config.
+func (c *command) bringIdentity(ctx context.Context, config *apf.Config) error {
+	uri := config.TLSServerIdentity
+	switch {
+	case uri == "":
+		return nil
+	case config.TLSServerKey != "" || config.TLSServerCert != "":
+		return errors.New("tls-server-identity goes without tls-server-key and tls-server-cert")
+	case ServerIdentity == nil, c.options.Kata != nil:
+		return errors.New("tls-server-identity: the VM's key is at a key broker, and this VM image does not attest by itself: use one of podvm-image build --confidential")
+	}
+	ctx, cancel := context.WithTimeout(ctx, identityTime)
+	defer cancel()
+	pem, err := ServerIdentity(ctx, filepath.Dir(c.config), uri, c.options.Logger)
+	if err != nil {
+		return fmt.Errorf("tls-server-identity: %w", err)
+	}
+	config.TLSServerCert, config.TLSServerKey = string(pem), string(pem)
+	return nil
+}
+
 // tlsConfig takes each part from its file if there is one, else from config.
-func (c *command) tlsConfig(config *apf.Config) (*tls.Config, error) {
+func (c *command) tlsConfig(ctx context.Context, config *apf.Config) (*tls.Config, error) {
+	if err := c.bringIdentity(ctx, config); err != nil {
+		return nil, err
+	}
 	o, err := config.TLS()
 	if err != nil {
 		return nil, err

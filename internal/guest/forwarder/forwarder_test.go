@@ -277,6 +277,10 @@ func TestConfigurationErrorsNameTheKey(t *testing.T) {
 		"tls-min-version":   func(c *apf.Config) { c.TLSMinVersion = "1.2" },
 		"tls-cipher-suites": func(c *apf.Config) { c.TLSCipherSuites = []string{"nonsense"} },
 		"has no pod yet":    func(c *apf.Config) { c.AwaitPod = true },
+		"goes without":      func(c *apf.Config) { c.TLSServerIdentity = "kbs:///default/vm/1" },
+		"does not attest": func(c *apf.Config) {
+			c.TLSServerKey, c.TLSServerCert, c.TLSServerIdentity = "", "", "kbs:///default/vm/1"
+		},
 	} {
 		config := &apf.Config{TLSServerKey: string(b.ServerKeyPEM), TLSServerCert: string(b.ServerCertPEM), TLSClientCA: string(b.CAPEM)}
 		change(config)
@@ -292,10 +296,39 @@ func TestConfigurationErrorsNameTheKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.readFiles(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := c.readFiles(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %s", err, want)
 		} else if strings.Contains(err.Error(), "PRIVATE") {
 			t.Error("the error shows a key")
+		}
+	}
+}
+
+// TestIdentityOfTheBroker: key and certificate are those of the key broker; what is no key there is not shown.
+func TestIdentityOfTheBroker(t *testing.T) {
+	b, err := podtls.NewBundle("podvm-server", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ServerIdentity = nil })
+	for text, want := range map[string]string{
+		string(b.ServerCertPEM) + string(b.ServerKeyPEM): "",
+		string(b.ServerCertPEM) + "hunter2":              "found a certificate rather than a key",
+		"":                                               "is missing",
+	} {
+		ServerIdentity = func(_ context.Context, provisioned, uri string, _ *slog.Logger) ([]byte, error) {
+			if provisioned != "/run/peerpod" || uri != "kbs:///default/vm/1" {
+				t.Errorf("asked for %s with the initdata in %s", uri, provisioned)
+			}
+			return []byte(text), nil
+		}
+		c := &command{config: apf.DefaultPath}
+		made, err := c.tlsConfig(t.Context(), &apf.Config{TLSServerIdentity: "kbs:///default/vm/1", TLSClientCA: string(b.CAPEM)})
+		switch {
+		case want == "" && (err != nil || len(made.Certificates) != 1):
+			t.Error(err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2")):
+			t.Errorf("error %v, want %q", err, want)
 		}
 	}
 }

@@ -112,6 +112,9 @@ func TestBadOptions(t *testing.T) {
 			p := write("c", "x")
 			o.TLS.OwnCA = &adaptor.OwnCA{CAFile: p, CertFile: p, KeyFile: p}
 		}, "no PEM"},
+		"secrets in user-data": {func(o *adaptor.Options) {
+			o.AuthFile, o.TLS.OwnCA = write("e", `{"auths":{}}`), &adaptor.OwnCA{ServerIdentity: "kbs:///default/vm/1"}
+		}, "-server-identity (SERVER_IDENTITY) goes without -auth-file"},
 		"nobody issues":      {func(o *adaptor.Options) { o.TLS.Issue = nil }, "issuer"},
 		"folder not makable": {func(o *adaptor.Options) { o.PodsDir = write("d", "") + "/pods" }, "pods folder"},
 	} {

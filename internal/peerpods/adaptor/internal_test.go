@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -18,8 +20,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 func TestFurthestStepOfARecord(t *testing.T) {
@@ -151,6 +156,71 @@ func TestInsecureRegistriesOfTheGuest(t *testing.T) {
 		}
 		if err != nil || got != c.want {
 			t.Errorf("%q at %q: %q, %v; want %q", c.list, c.node, got, err, c.want)
+		}
+	}
+}
+
+// ownCA returns the files of one whose VMs have their keys from a broker.
+func ownCA(t *testing.T) *OwnCA {
+	t.Helper()
+	bundle, err := podtls.NewBundle(OwnCAServerName, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return &OwnCA{file("ca", bundle.CAPEM), file("cert", bundle.ClientCertPEM), file("key", bundle.ClientKeyPEM), "kbs:///default/vm/1"}
+}
+
+// TestUserDataHasNoSecret: with the VM's key at a broker, and credentials for registries there, all that a cloud reads is public. What would have
+// to be a secret in user-data is an error.
+func TestUserDataHasNoSecret(t *testing.T) {
+	const broker, auths = "[kbc]\nname = \"cc_kbc\"\nurl = \"https://broker\"\n", "[image]\nauthenticated_registry_credentials_uri = \"kbs:///default/auth/1\"\n"
+	secret := RegistryAuth{Registry: "r.example.com", Auth: "aHVudGVyMg=="}
+	for name, c := range map[string]struct {
+		data map[string]string
+		auth []RegistryAuth
+		want string
+	}{
+		"all at the broker": {map[string]string{"cdh.toml": broker + auths}, []RegistryAuth{secret}, ""},
+		"broker of aa.toml": {map[string]string{"aa.toml": "[token_configs.kbs]\nurl = \"https://broker\"\n"}, nil, ""},
+		"pull secrets":      {map[string]string{"cdh.toml": broker}, []RegistryAuth{secret}, "authenticated_registry_credentials_uri"},
+		"no broker":         {map[string]string{"policy.rego": "package agent_policy"}, nil, "names none"},
+	} {
+		data, err := cloudinit.NewInitData("sha256", "0.1.0", c.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		initdata, err := data.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ca := ownCA(t)
+		s := &Service{opts: Options{TLS: TLS{OwnCA: ca}, Initdata: initdata}}
+		config, err := s.userData(t.Context(), &Record{PodName: "web"}, nil, c.auth...)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, provider.ErrInvalidArgument) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		own, readErr := ca.read()
+		if err != nil || readErr != nil {
+			t.Fatal(err, readErr)
+		}
+		forwarder, err := (&apf.Config{PodName: "web", TLSServerIdentity: ca.ServerIdentity, TLSClientCA: own.CA}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []cloudinit.WriteFile{{Path: apf.DefaultPath, Content: string(forwarder)}, {Path: "/run/peerpod/initdata", Content: initdata}}
+		if diff := cmp.Diff(want, config.WriteFiles); diff != "" {
+			t.Errorf("%s: user-data -want +got\n%s", name, diff)
 		}
 	}
 }

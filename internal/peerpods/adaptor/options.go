@@ -73,6 +73,9 @@ type Identity struct {
 // They are read each time, so they may be renewed.
 type OwnCA struct {
 	CAFile, CertFile, KeyFile string
+	// ServerIdentity, if not empty, is the URI of a resource (package keybroker) at the key broker that a pod's initdata names: the VM's
+	// certificate and key, PEM, one after the other, in place of those in its image. No user-data has a secret then.
+	ServerIdentity string
 }
 
 // OwnCAServerName is what the VM's certificate must be for with an own CA.
@@ -242,6 +245,8 @@ func (o *Options) Check() error {
 	if ca := o.TLS.OwnCA; ca != nil {
 		_, err := ca.read()
 		wrong(err != nil, "own CA: %v", err)
+		wrong(ca.ServerIdentity != "" && o.AuthFile != "",
+			"-server-identity (SERVER_IDENTITY) goes without -auth-file (AUTH_FILE): user-data takes no secret then. Put the credentials at the key broker, and authenticated_registry_credentials_uri into the initdata")
 	}
 	return errors.Join(problems...)
 }

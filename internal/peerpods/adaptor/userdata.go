@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pelletier/go-toml/v2"
+
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/provider/cloudinit"
@@ -57,7 +59,11 @@ func initdataDigest(text string) string {
 
 // userData returns the user-data of the sandbox's VM.
 func (s *Service) userData(ctx context.Context, rec *Record, id *Identity, auths ...RegistryAuth) (cloudinit.CloudConfig, error) {
-	config, err := s.forwarderConfig(rec, id).Marshal()
+	forwarder, err := s.forwarderConfig(rec, id)
+	if err != nil {
+		return cloudinit.CloudConfig{}, err
+	}
+	config, err := forwarder.Marshal()
 	if err != nil {
 		return cloudinit.CloudConfig{}, err
 	}
@@ -65,14 +71,28 @@ func (s *Service) userData(ctx context.Context, rec *Record, id *Identity, auths
 	if rec.Pooled { // the rest is its pod's
 		return cloudinit.CloudConfig{WriteFiles: files}, nil
 	}
-	auth, err := s.guestAuth(auths)
+	initdata := cmp.Or(rec.Initdata, s.opts.Initdata)
+	from, err := brokerOf(initdata)
 	if err != nil {
 		return cloudinit.CloudConfig{}, err
 	}
-	if auth != "" {
-		files = append(files, cloudinit.WriteFile{Path: guestAuthFile, Content: auth})
+	switch {
+	case from.auths: // in place of the node's, which the VM would not read
+	case forwarder.TLSServerIdentity != "" && len(auths) > 0:
+		return cloudinit.CloudConfig{}, invalid("the pod has image pull secrets, and with -server-identity (SERVER_IDENTITY) user-data takes no secret: put them at the key broker, and image.authenticated_registry_credentials_uri into the cdh.toml of the initdata")
+	default:
+		auth, err := s.guestAuth(auths)
+		if err != nil {
+			return cloudinit.CloudConfig{}, err
+		}
+		if auth != "" {
+			files = append(files, cloudinit.WriteFile{Path: guestAuthFile, Content: auth})
+		}
 	}
-	if initdata := cmp.Or(rec.Initdata, s.opts.Initdata); initdata != "" {
+	if forwarder.TLSServerIdentity != "" && !from.broker {
+		return cloudinit.CloudConfig{}, invalid("the VM's key is at a key broker (-server-identity, SERVER_IDENTITY), and the pod's initdata names none: put the [kbc] of a cdh.toml into it, or into -initdata (INITDATA)")
+	}
+	if initdata != "" {
 		files = append(files, cloudinit.WriteFile{Path: guestInitdata, Content: initdata})
 	}
 	registries, err := s.insecureRegistries(ctx, rec.Network)
@@ -86,7 +106,38 @@ func (s *Service) userData(ctx context.Context, rec *Record, id *Identity, auths
 	return cloudinit.CloudConfig{WriteFiles: files}, nil
 }
 
-func (s *Service) forwarderConfig(rec *Record, id *Identity) *apf.Config {
+// brings is what a VM gets from the broker that its initdata names.
+type brings struct{ broker, auths bool }
+
+// brokerOf reads initdata as far as user-data depends on it. The rest, and what is wrong with it, is the guest's affair.
+func brokerOf(initdata string) (from brings, err error) {
+	if initdata == "" {
+		return from, nil
+	}
+	data, err := cloudinit.DecodeInitData(initdata)
+	if err != nil {
+		return from, err
+	}
+	var cdh struct {
+		KBC struct {
+			URL string `toml:"url"`
+		} `toml:"kbc"`
+		Image struct {
+			AuthURI string `toml:"authenticated_registry_credentials_uri"`
+		} `toml:"image"`
+	}
+	var aa struct {
+		Tokens struct {
+			KBS struct {
+				URL string `toml:"url"`
+			} `toml:"kbs"`
+		} `toml:"token_configs"`
+	}
+	_, _ = toml.Unmarshal([]byte(data.Data["cdh.toml"]), &cdh), toml.Unmarshal([]byte(data.Data["aa.toml"]), &aa)
+	return brings{broker: cdh.KBC.URL != "" || aa.Tokens.KBS.URL != "", auths: cdh.Image.AuthURI != ""}, nil
+}
+
+func (s *Service) forwarderConfig(rec *Record, id *Identity) (*apf.Config, error) {
 	config := &apf.Config{
 		AwaitPod:        rec.Pooled,
 		PodNetwork:      rec.Network,
@@ -100,7 +151,14 @@ func (s *Service) forwarderConfig(rec *Record, id *Identity) *apf.Config {
 		config.TLSServerCert = id.ServerCert
 		config.TLSClientCA = id.CA
 	}
-	return config
+	if ca := s.opts.TLS.OwnCA; ca != nil && ca.ServerIdentity != "" && !s.opts.TLS.Disabled {
+		own, err := ca.read()
+		if err != nil {
+			return nil, fmt.Errorf("own CA: %w", err)
+		}
+		config.TLSServerIdentity, config.TLSClientCA = ca.ServerIdentity, own.CA
+	}
+	return config, nil
 }
 
 // dockerConfig is the part of Docker's config.json that the guest reads.

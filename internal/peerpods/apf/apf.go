@@ -23,7 +23,7 @@ const (
 	NodeItself = "@node"
 )
 
-// Config is the whole file. Its keys but await-pod and prefetch-images are those of cloud-api-adaptor v0.22.
+// Config is the whole file. Its keys but tls-server-identity, await-pod and prefetch-images are those of cloud-api-adaptor v0.22.
 type Config struct {
 	// PodNetwork is nil for a sandbox without a network namespace.
 	PodNetwork   *podnetwork.Config `json:"pod-network,omitempty"`
@@ -33,6 +33,8 @@ type Config struct {
 	// TLSServerKey and TLSServerCert are the VM's identity, PEM.
 	TLSServerKey  string `json:"tls-server-key,omitempty"`
 	TLSServerCert string `json:"tls-server-cert,omitempty"`
+	// TLSServerIdentity is the URI of the resource that has both, PEM, at the pod's key broker, in their place.
+	TLSServerIdentity string `json:"tls-server-identity,omitempty"`
 	// TLSClientCA is what the node's certificate must chain to, PEM.
 	TLSClientCA string `json:"tls-client-ca,omitempty"`
 	// TLSMinVersion is VersionTLS12 or VersionTLS13.

@@ -66,6 +66,8 @@ func TestBadCommandLines(t *testing.T) {
 		"suites with 1.3":     {map[string]string{"TLS_CIPHER_SUITES": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}, "fake -tls-min-version VersionTLS13", 2, []string{"VersionTLS13"}},
 		"half an own CA":      {map[string]string{"CACERT_FILE": regular}, "fake", 2, []string{"belong together"}},
 		"own CA not there":    {nil, "fake -ca-cert-file /no/a -cert-file /no/b -cert-key /no/c", 2, []string{"/no/a"}},
+		"key without a CA":    {nil, "fake -server-identity kbs:///default/vm/1", 2, []string{"-server-identity", "-ca-cert-file"}},
+		"key at no resource":  {nil, "fake -ca-cert-file " + regular + " -cert-file " + regular + " -cert-key " + regular + " -server-identity https://broker", 2, []string{"SERVER_IDENTITY", "kbs"}},
 		"subnet":              {map[string]string{"POD_SUBNET_CIDRS": "10.0.0.0/16,ten"}, "fake", 2, []string{"POD_SUBNET_CIDRS", `"ten"`}},
 		"initdata":            {map[string]string{"INITDATA": "not base64"}, "fake", 2, []string{"INITDATA"}},
 		"auth file":           {nil, "fake -auth-file /no/such", 2, []string{"-auth-file", "/no/such"}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/ttrpc"
 
+	"github.com/outrigger/outrigger/internal/keybroker"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor/metrics"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor/tracing"
@@ -244,7 +245,14 @@ func (d *daemon) tls() (adaptor.TLS, error) {
 	case given != 0 && given != 3:
 		return tls, errors.New("-ca-cert-file, -cert-file and -cert-key (CACERT_FILE, CERT_FILE, CERT_KEY) belong together: give all three or none")
 	case given == 3:
-		tls.OwnCA = &adaptor.OwnCA{CAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile}
+		tls.OwnCA = &adaptor.OwnCA{CAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, ServerIdentity: cfg.Identity}
+	case cfg.Identity != "":
+		return tls, errors.New("-server-identity (SERVER_IDENTITY) needs -ca-cert-file, -cert-file and -cert-key: the CA that issued what is there")
+	}
+	if cfg.Identity != "" {
+		if _, err := keybroker.ResourcePath(cfg.Identity); err != nil {
+			return tls, fmt.Errorf("-server-identity (SERVER_IDENTITY): %w", err)
+		}
 	}
 	return tls, checkTLSProfile(cfg.TLSMin, cfg.TLSSuites)
 }

@@ -51,6 +51,7 @@ type settings struct {
 	CAFile     string   `group:"TLS between node and VM" flag:"ca-cert-file" env:"CACERT_FILE" usage:"own CA: verifies the VM, whose image holds a certificate for podvm-server; with -cert-file and -cert-key. Without it each pod gets certificates of its own"`
 	CertFile   string   `flag:"cert-file" env:"CERT_FILE" usage:"own CA: this node's certificate"`
 	KeyFile    string   `flag:"cert-key" env:"CERT_KEY" usage:"own CA: this node's private key"`
+	Identity   string   `flag:"server-identity" env:"SERVER_IDENTITY" usage:"own CA: kbs:///REPOSITORY/TYPE/TAG at the key broker that the initdata names: certificate for podvm-server and its key, PEM, one after the other, in place of those in the image. User-data then takes no secret: a pod that names no broker, or has image pull secrets, does not start"`
 	SkipVerify bool     `flag:"tls-skip-verify" env:"TLS_SKIP_VERIFY" default:"false" usage:"accept any certificate of the VM (insecure)"`
 	TLSMin     string   `flag:"tls-min-version" env:"TLS_MIN_VERSION" choices:"VersionTLS12,VersionTLS13" usage:"least version; default VersionTLS12"`
 	TLSSuites  []string `flag:"tls-cipher-suites" env:"TLS_CIPHER_SUITES" usage:"IANA names; not with VersionTLS13"`
