@@ -22,8 +22,8 @@ import (
 const maxPod = 3 << 20
 
 func (a *App) policyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "policy", Short: "Write what a node may ask of a pod's VM", Args: commandline.NoArgs}
-	cmd.AddCommand(a.policyGenerateCommand())
+	cmd := &cobra.Command{Use: "policy", Short: "Write, and explain, what a node may ask of a pod's VM", Args: commandline.NoArgs}
+	cmd.AddCommand(a.policyGenerateCommand(), a.policyExplainCommand())
 	return cmd
 }
 
@@ -51,6 +51,9 @@ not start. What no policy can say is an error by its field.`,
 				return &agentpolicy.Image{Pinned: pinned, Config: img.Config}, err
 			}
 			pod, err := a.readPod(args[0])
+			if err == nil && pod.Annotations[cloudinit.InitDataAnnotation] != "" {
+				err = fmt.Errorf("metadata.annotations: the Pod has initdata already: remove %s, and put its entries beside the policy", cloudinit.InitDataAnnotation)
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
@@ -71,21 +74,9 @@ not start. What no policy can say is an error by its field.`,
 }
 
 func (a *App) readPod(file string) (*corev1.Pod, error) {
-	in := a.Stdin
-	if file != "-" {
-		opened, err := os.Open(file)
-		if err != nil {
-			return nil, err
-		}
-		defer opened.Close()
-		in = opened
-	}
-	data, err := io.ReadAll(io.LimitReader(in, maxPod+1))
+	data, err := a.readInput(file, maxPod)
 	if err != nil {
 		return nil, err
-	}
-	if len(data) > maxPod {
-		return nil, fmt.Errorf("a manifest has at most %d bytes", maxPod)
 	}
 	pod := &corev1.Pod{}
 	if err := yaml.UnmarshalStrict(data, pod); err != nil {
@@ -97,10 +88,25 @@ func (a *App) readPod(file string) (*corev1.Pod, error) {
 	if len(pod.Spec.Containers) == 0 {
 		return nil, fmt.Errorf("the Pod has no containers")
 	}
-	if pod.Annotations[cloudinit.InitDataAnnotation] != "" {
-		return nil, fmt.Errorf("metadata.annotations: the Pod has initdata already: remove %s, and put its entries beside the policy", cloudinit.InitDataAnnotation)
-	}
 	return pod, nil
+}
+
+// readInput reads a file, or standard input (-), of at most so many bytes.
+func (a *App) readInput(file string, most int64) ([]byte, error) {
+	in := a.Stdin
+	if file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer opened.Close()
+		in = opened
+	}
+	data, err := io.ReadAll(io.LimitReader(in, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("it has more than %d bytes", most)
+	}
+	return data, err
 }
 
 func (a *App) printPolicy(output, text string, pod *corev1.Pod) error {

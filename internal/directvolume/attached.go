@@ -22,7 +22,7 @@ const attachedName = "volumes.json"
 const (
 	GuestDriver = "outrigger-disk"
 	GuestFolder = "/run/outrigger/volumes"
-	// GuestKey begins the driver option of a GuestDriver storage of the type FsLUKS that has the key, in base64.
+	// GuestKey begins the driver option of a GuestDriver storage of the type FsLUKS that has the key, as [MetadataKey].
 	GuestKey = "key="
 	// A storage of GuestPartDriver is a part of such a volume, for one container: its source is where the volume
 	// is in the guest, and its option where in that the part is. The forwarder mounts it below GuestParts, in
@@ -85,7 +85,7 @@ type Attached struct {
 	Serial  string   `json:"serial"`
 	FsType  string   `json:"fstype,omitempty"`
 	Options []string `json:"options,omitempty"`
-	// Key is that of an encrypted disk, in base64.
+	// Key is that of an encrypted disk, as [MetadataKey].
 	Key string `json:"key,omitempty"`
 	// FSGroup and FSGroupChangePolicy are the pod's; empty without.
 	FSGroup             string `json:"fsGroup,omitempty"`

@@ -48,7 +48,8 @@ const (
 	MetadataDisk = Driver + "/disk"
 	// MetadataPodUID is the pod that the volume was published for; nobody else may have the disk.
 	MetadataPodUID = Driver + "/pod-uid"
-	// MetadataKey is the key of a disk whose FsType is FsLUKS, in base64.
+	// MetadataKey is the key of a disk whose FsType is FsLUKS, in base64; or a sealed Secret as it is, which is not base64: an older guest
+	// does not take it for a key.
 	MetadataKey = Driver + "/key"
 	// MetadataReadOnly is "true" if the pod must not write.
 	MetadataReadOnly = Driver + "/read-only"

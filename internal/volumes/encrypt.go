@@ -3,8 +3,11 @@
 package volumes
 
 import (
+	"encoding/base64"
 	"strconv"
+	"strings"
 
+	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/blockdevice"
 )
 
@@ -23,21 +26,42 @@ func isEncrypted(text string) (bool, error) {
 	return yes, nil
 }
 
-// encryption returns nil for a volume that is not encrypted. call is the part of the name by which Kubernetes knows the Secret.
-func encryption(volumeID string, volume, secrets map[string]string, call string) (*blockdevice.Encryption, error) {
+// diskKey returns what the Secret has for a volume, empty for one that is not encrypted. It is sealed, and not the key itself, if it
+// begins with [attest.SealedPrefix]. call is the part of the name by which Kubernetes knows the Secret.
+func diskKey(volumeID string, volume, secrets map[string]string, call string) (key string, isSealed bool, err error) {
 	yes, err := isEncrypted(volume[attributeEncrypted])
 	if err != nil || !yes {
-		return nil, err
+		return "", false, err
 	}
-	switch key := secrets[secretKey]; {
+	switch key = secrets[secretKey]; {
 	case key == "":
-		return nil, invalid("volume %s is encrypted, and there is no Secret with the key %q: set csi.storage.k8s.io/%s-secret-name and -namespace in its StorageClass, or %sSecretRef in its PersistentVolume",
+		return "", false, invalid("volume %s is encrypted, and there is no Secret with the key %q: set csi.storage.k8s.io/%s-secret-name and -namespace in its StorageClass, or %sSecretRef in its PersistentVolume",
 			volumeID, secretKey, call, refs[call])
 	case len(key) > maxKey:
-		return nil, invalid("volume %s: the Secret's %q has %d bytes, at most %d can be", volumeID, secretKey, len(key), maxKey)
-	default:
-		return blockdevice.NewEncryption(volumeID, []byte(key)), nil
+		return "", false, invalid("volume %s: the Secret's %q has %d bytes, at most %d can be", volumeID, secretKey, len(key), maxKey)
 	}
+	return key, strings.HasPrefix(strings.TrimSpace(key), attest.SealedPrefix), nil
+}
+
+// encryptionHere is that of a disk which this node opens, nil for one that is not encrypted.
+func encryptionHere(volumeID string, volume, secrets map[string]string) (*blockdevice.Encryption, error) {
+	key, isSealed, err := diskKey(volumeID, volume, secrets, "node-stage")
+	switch {
+	case err != nil || key == "":
+		return nil, err
+	case isSealed:
+		return nil, invalid("volume %s: the Secret's %q is sealed: a pod's VM opens it, and this pod has none. Give the pod a VM (runtimeClassName)", volumeID, secretKey)
+	}
+	return blockdevice.NewEncryption(volumeID, []byte(key)), nil
+}
+
+// keyForGuest is that of a disk which a VM opens, as [directvolume.MetadataKey] has it; empty for one that is not encrypted.
+func keyForGuest(volumeID string, volume, secrets map[string]string) (string, error) {
+	key, isSealed, err := diskKey(volumeID, volume, secrets, "node-publish")
+	if isSealed {
+		return strings.TrimSpace(key), err
+	}
+	return base64.StdEncoding.EncodeToString([]byte(key)), err
 }
 
 // refs are the calls as a PersistentVolume names them.

@@ -85,9 +85,12 @@ func mountCapability(fsType string, flags ...string) *csi.VolumeCapability {
 }
 
 func (m *machine) stage(c *csi.VolumeCapability) error {
-	_, err := call(m.Driver, m.t.Context(), "NodeStageVolume", m.node.NodeStageVolume, &csi.NodeStageVolumeRequest{
-		VolumeId: "disk-1", StagingTargetPath: m.path("staging"), VolumeCapability: c, PublishContext: map[string]string{keyPlacement: "node", keySerial: "S1"},
-	})
+	return m.stageWith(&csi.NodeStageVolumeRequest{VolumeCapability: c})
+}
+
+func (m *machine) stageWith(r *csi.NodeStageVolumeRequest) error {
+	r.VolumeId, r.StagingTargetPath, r.PublishContext = "disk-1", m.path("staging"), map[string]string{keyPlacement: "node", keySerial: "S1"}
+	_, err := call(m.Driver, m.t.Context(), "NodeStageVolume", m.node.NodeStageVolume, r)
 	return err
 }
 
@@ -393,5 +396,32 @@ func TestEncryptedVolumeOfAVM(t *testing.T) {
 	}
 	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// TestSealedKey: the record has the seal as it came, which older guests do not take for a key, and a node that opens the disk itself
+// writes nothing with it.
+func TestSealedKey(t *testing.T) {
+	const sealed = "sealed.header.payload.signature"
+	vms := newMachine(t, inVM{})
+	err := vms.publish("a", func(r *csi.NodePublishVolumeRequest) {
+		toVM(r)
+		r.VolumeContext[attributeEncrypted], r.Secrets = "true", map[string]string{"key": sealed + "\n"}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := directvolume.Read(vms.node.Records, vms.path("a"))
+	if err != nil || got.FsType != directvolume.FsLUKS || got.Metadata[directvolume.MetadataKey] != sealed {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, key := range []string{sealed, " " + sealed, "sealed.cut off"} {
+		m := newMachine(t, Nowhere{})
+		disk := m.plug("vdb", "serial", "S1")
+		err := m.stageWith(&csi.NodeStageVolumeRequest{VolumeCapability: mountCapability("ext4"), VolumeContext: map[string]string{attributeEncrypted: "true"}, Secrets: map[string]string{"key": key}})
+		wantCode(t, err, codes.InvalidArgument, `volume disk-1: the Secret's "key" is sealed`)
+		if data, err := os.ReadFile(disk); err != nil || strings.Trim(string(data), "\x00") != "" {
+			t.Errorf("%q: written to the disk, %v", key, err)
+		}
 	}
 }

@@ -4,7 +4,6 @@ package volumes
 
 import (
 	"cmp"
-	"encoding/base64"
 	"os"
 	"strconv"
 
@@ -34,12 +33,12 @@ func (n *node) record(r *csi.NodePublishVolumeRequest, pod *Pod) error {
 		}
 	}
 	kind := fileSystem(r.GetVolumeCapability())
-	e, err := encryption(r.GetVolumeId(), r.GetVolumeContext(), r.GetSecrets(), "node-publish")
+	key, err := keyForGuest(r.GetVolumeId(), r.GetVolumeContext(), r.GetSecrets())
 	if err != nil {
 		return err
 	}
-	if e != nil {
-		kind, metadata[directvolume.MetadataKey] = directvolume.FsLUKS, base64.StdEncoding.EncodeToString(e.Key)
+	if key != "" {
+		kind, metadata[directvolume.MetadataKey] = directvolume.FsLUKS, key
 	}
 	err = directvolume.Write(n.Records, r.GetTargetPath(), &directvolume.Info{
 		VolumeType: directvolume.TypeBlock, Device: diskOf(r), FsType: kind, Metadata: metadata, Options: options,

@@ -38,7 +38,7 @@ func (n *node) stage(ctx context.Context, r *csi.NodeStageVolumeRequest) error {
 	if err != nil || r.GetVolumeCapability().GetBlock() != nil {
 		return err
 	}
-	e, err := encryption(r.GetVolumeId(), r.GetVolumeContext(), r.GetSecrets(), "node-stage")
+	e, err := encryptionHere(r.GetVolumeId(), r.GetVolumeContext(), r.GetSecrets())
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
+	"github.com/outrigger/outrigger/internal/luks"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/deployed"
@@ -389,19 +390,32 @@ func (b *broker) seal(t *testing.T, resource string) string {
 	return strings.TrimSpace(text)
 }
 
-// sealedSecret: a Secret that nobody else can read is a variable and a file in the pod. One that was changed is not opened.
+// sealedSecret: a Secret that nobody else can read is a variable and a file in the pod, and the key of its volume. One that was changed is not opened.
 func sealedSecret(t *testing.T, s *suite) {
 	s.needTPMs(t)
+	class := s.needVolumes(t, encryptedBySecret)
 	b := s.broker(t, brokerOptions{policy: `package policy
 default allow := false
 allow if input.submods.cpu0["ear.veraison.annotated-evidence"].tpm.ak_certified
 `})
 	sealed := b.seal(t, "kbs:///default/key/1")
 	s.create(t, secret("sealed", map[string]string{"key": sealed, "plain": "plain text"}))
-	uses := `{env: [{name: KEY, valueFrom: {secretKeyRef: {name: sealed, key: key}}}], volumeMounts: [{name: sealed, mountPath: /sealed}]}`
-	volumes := `volumes: [{name: sealed, secret: {secretName: sealed}}]`
-	log := s.play(t, s.pod("unseals", `echo "$KEY, $(cat /sealed/key), $(cat /sealed/plain)"`).on(t, tpmImage, b.initdata(t, "")).container(uses).with(volumes))
+	uses := `{env: [{name: KEY, valueFrom: {secretKeyRef: {name: sealed, key: key}}}], volumeMounts: [{name: sealed, mountPath: /sealed}, {name: locked, mountPath: /locked}]}`
+	volumes := `volumes: [{name: sealed, secret: {secretName: sealed}}, {name: locked, persistentVolumeClaim: {claimName: sealed-volume}}]`
+	const words = "the words of the pod"
+	log := s.play(t, s.pod("unseals", `echo "$KEY, $(cat /sealed/key), $(cat /sealed/plain)"; echo "`+words+`" >/locked/file; sync`).on(t, tpmImage, b.initdata(t, "")).container(uses).with(volumes),
+		keyOf("sealed-volume", b.seal(t, "kbs:///default/key/2")), claim("sealed-volume", class, "1Gi"))
 	want(t, "log", log, "sesame, sesame, plain text")
+	s.delete(t, "unseals")
+	disk, err := os.Open(s.wantEncrypted(t, "sealed-volume", words))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	if _, err := luks.Open(disk, []byte("poppy")); err != nil {
+		t.Errorf("the disk, with the broker's key: %v", err)
+	}
+	s.deleteClaims(t, "sealed-volume")
 
 	parts := strings.Split(sealed, ".")
 	payload, err := base64.RawURLEncoding.DecodeString(parts[2])

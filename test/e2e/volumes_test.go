@@ -182,16 +182,17 @@ func encryptedVolume(t *testing.T, s *suite) {
 	s.deleteClaims(t, "locked")
 }
 
-// wantEncrypted looks at a claim's disk, whose file is on the node.
-func (s *suite) wantEncrypted(t *testing.T, claim, words string) {
+// wantEncrypted looks at a claim's disk, whose file on the node it returns.
+func (s *suite) wantEncrypted(t *testing.T, claim, words string) (file string) {
 	t.Helper()
 	id := s.jsonpath(t, "pv/"+s.jsonpath(t, "pvc/"+claim, "{.spec.volumeName}"), "{.spec.csi.volumeHandle}")
-	file := filepath.Join(deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/disks"), id, "image.raw")
+	file = filepath.Join(deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/disks"), id, "image.raw")
 	for text, want := range map[string]string{words: "0\n", "LUKS": "1\n"} {
 		if out, _ := exec.Command("grep", "-caF", "-m1", text, file).Output(); string(out) != want {
 			t.Errorf("%q on the disk: %q, want %q", text, out, want)
 		}
 	}
+	return file
 }
 
 // deleteClaims deletes claims, and returns when their disks are gone.

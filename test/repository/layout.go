@@ -54,7 +54,7 @@ var Rooms = []Room{
 	{"internal/machines", with("api/infrastructure", "images/node")},
 	{"internal/nodes", with("api/ccm")},
 	{"internal/volumes", shared},
-	{"internal/cli", with("api/peerpod", "internal/protocol", "internal/peerpods/claims", "internal/peerpods/podclient")},
+	{"internal/cli", with("api/peerpod", "internal/protocol", "internal/guest/policy", "internal/peerpods/claims", "internal/peerpods/podclient")},
 	{"internal/builtin", []string{"providers"}},
 	{"internal/dist", with("internal/guest/image", "internal/cli/demoimage", "internal/machines/release")},
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agentpolicy writes the policy of a pod: what the node may ask of the agent in its VM.
+// Package agentpolicy writes the policy of a pod: what the node may ask of the agent in its VM. It makes requests to ask a policy about, too.
 package agentpolicy
 
 import (
@@ -22,6 +22,9 @@ import (
 
 //go:embed rules.rego
 var rules string
+
+// podRule is before the JSON of a pod, with which its policy ends.
+const podRule = "\npod := "
 
 // Image is one that a container runs.
 type Image struct {
@@ -126,7 +129,7 @@ func Generate(ctx context.Context, p *corev1.Pod, opts Options) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return rules + "\npod := " + string(text) + "\n", nil
+	return rules + podRule + string(text) + "\n", nil
 }
 
 func ofContainer(ctx context.Context, p *corev1.Pod, c *corev1.Container, opts Options) (*container, error) {

@@ -176,7 +176,7 @@ CopyFileRequest if {
 
 # Commands of probes and of the life cycle, as the container they are of: a variable can have them run what the node wants (LD_PRELOAD, PATH).
 ExecProcessRequest if {
-	print("command", input.process.Args)
+	print(sprintf("command %v, want one of %v", [input.process.Args, pod.exec]))
 	input.process.Args in pod.exec
 	some own in pod.containers
 	exec_ok(own)

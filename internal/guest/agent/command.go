@@ -146,6 +146,9 @@ func (o *options) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := a.serveUnseal(ctx, o.socket); err != nil {
+		return err
+	}
 	listener, err := listen(o.socket)
 	if err != nil {
 		return err

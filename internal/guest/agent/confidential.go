@@ -23,6 +23,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/guest/unseal"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
@@ -200,7 +201,30 @@ func (a *Agent) bringAuth(ctx context.Context) error {
 	return nil
 }
 
-var errSealed = errors.New("a sealed Secret, which this VM image cannot open: use one that attests (podvm-image build --confidential)")
+// unseal opens a sealed Secret for another program of this VM.
+func (a *Agent) unseal(ctx context.Context, sealed []byte) ([]byte, error) {
+	if of := a.confidential.Load(); of != nil {
+		return of.Unseal(ctx, sealed)
+	}
+	return nil, errNoPod
+}
+
+// serveUnseal lets other programs of this VM ask for that, by a socket beside the agent's, in an image that can.
+func (a *Agent) serveUnseal(ctx context.Context, agentSocket string) error {
+	if NewConfidential == nil {
+		return nil
+	}
+	listener, err := listen(unseal.Beside(agentSocket))
+	if err != nil {
+		return err
+	}
+	go func() {
+		if err := unseal.Serve(ctx, listener, a.unseal); err != nil {
+			a.log.Error("keys of disks cannot be opened", "err", err)
+		}
+	}()
+	return nil
+}
 
 // unsealEnv opens the variables that are sealed Secrets. A container's processes share what was opened.
 func (a *Agent) unsealEnv(ctx context.Context, c *container, env []string) error {
@@ -211,7 +235,7 @@ func (a *Agent) unsealEnv(ctx context.Context, c *container, env []string) error
 			continue
 		}
 		if of == nil {
-			return fmt.Errorf("variable %s: %w", name, errSealed)
+			return fmt.Errorf("variable %s: %w", name, unseal.ErrImage)
 		}
 		plain, known := c.unsealed.Load(value)
 		if !known {
@@ -240,7 +264,7 @@ func (a *Agent) unsealFiles(ctx context.Context, files []*agent.CopyFileRequest)
 			continue // a link's target, too, would be in the VM's messages
 		}
 		if of == nil {
-			return status.Errorf(codes.FailedPrecondition, "copy to %s: %v", file.GetPath(), errSealed)
+			return status.Errorf(codes.FailedPrecondition, "copy to %s: %v", file.GetPath(), unseal.ErrImage)
 		}
 		rel := strings.TrimPrefix(file.GetPath(), sharedFolder+"/")
 		switch {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/attest"
+	"github.com/outrigger/outrigger/internal/guest/unseal"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 )
@@ -162,12 +163,46 @@ func TestImagesOfNoPod(t *testing.T) {
 // TestSealedWithoutAttestation: an image that cannot open a sealed Secret does not give its pod the seal in its place.
 func TestSealedWithoutAttestation(t *testing.T) {
 	a, _ := specAgent(t)
-	if err := a.unsealEnv(t.Context(), newContainer("c", t.TempDir()), []string{"SECRET=sealed.secret.0.0"}); !errors.Is(err, errSealed) {
+	if err := a.unsealEnv(t.Context(), newContainer("c", t.TempDir()), []string{"SECRET=sealed.secret.0.0"}); !errors.Is(err, unseal.ErrImage) {
 		t.Errorf("variable: %v", err)
 	}
 	_, err := a.CopyFile(t.Context(), &agent.CopyFileRequest{Path: sharedFolder + "/volume/key", Data: []byte("sealed.secret.0.0"), FileSize: 17})
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), errSealed.Error()) {
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), unseal.ErrImage.Error()) {
 		t.Errorf("file: %v", err)
+	}
+}
+
+// TestUnsealForTheForwarder: by a socket of its own, in an image that can, and for a pod alone.
+func TestUnsealForTheForwarder(t *testing.T) {
+	a, _ := opening(t)
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	ask := func(text string) (string, error) {
+		plain, err := unseal.Ask(t.Context(), unseal.Beside(socket), []byte(text))
+		return string(plain), err
+	}
+	if err := a.serveUnseal(t.Context(), socket); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask("sealed.secret.0.0"); !errors.Is(err, unseal.ErrImage) {
+		t.Errorf("an image that does not attest: %v", err)
+	}
+	NewConfidential = func(ConfidentialConfig) (Confidential, error) { return nil, nil }
+	t.Cleanup(func() { NewConfidential = nil })
+	if err := a.serveUnseal(t.Context(), socket); err != nil {
+		t.Fatal(err)
+	}
+	if plain, err := ask("sealed.secret.0.0"); err != nil || plain != "secret" {
+		t.Errorf("%q, %v", plain, err)
+	}
+	if _, err := ask("sealed.refused.0.0"); err == nil || err.Error() != "the broker refuses" {
+		t.Errorf("refused: %v", err)
+	}
+	a.confidential.Store(nil)
+	if _, err := ask("sealed.secret.0.0"); err == nil || !strings.Contains(err.Error(), "there is no pod") {
+		t.Errorf("without a pod: %v", err)
+	}
+	if info, err := os.Stat(unseal.Beside(socket)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
 	}
 }
 

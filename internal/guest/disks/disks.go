@@ -6,6 +6,7 @@
 package disks
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/blockdevice"
 	"github.com/outrigger/outrigger/internal/directvolume"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
@@ -48,6 +50,8 @@ type Disks struct {
 	Log func(text string, args ...any)
 	// Marks is where mounts are noted.
 	Marks marks.Marks
+	// Unseal opens a key that is a sealed Secret.
+	Unseal func(ctx context.Context, sealed []byte) ([]byte, error)
 
 	mu sync.Mutex
 	// mountings are by mount point, until somebody has heard what came of them.
@@ -94,7 +98,7 @@ func (d *Disks) Mount(ctx context.Context, st *agent.Storage) error {
 	select {
 	case <-m.done:
 	case <-wait.Done():
-		return fmt.Errorf("disk %s is not mounted yet, after %s: it has not appeared, or its file system is made, checked or given its group; the container can be created when that is done",
+		return fmt.Errorf("disk %s is not mounted yet, after %s: it has not appeared, its key has not come, or its file system is made, checked or given its group; the container can be created when that is done",
 			st.Source, time.Since(m.began).Round(time.Second))
 	}
 	d.mu.Lock()
@@ -140,7 +144,7 @@ func (d *Disks) begin(ctx context.Context, st *agent.Storage) (*mounting, error)
 	return m, nil
 }
 
-// encryptionOf returns nil for a disk that is not to be encrypted.
+// encryptionOf returns nil for a disk that is not to be encrypted. Its key may be sealed.
 func encryptionOf(st *agent.Storage) (*blockdevice.Encryption, error) {
 	switch st.Fstype {
 	case "", "ext4":
@@ -151,6 +155,9 @@ func encryptionOf(st *agent.Storage) (*blockdevice.Encryption, error) {
 	}
 	for _, option := range st.DriverOptions {
 		if text, is := strings.CutPrefix(option, directvolume.GuestKey); is {
+			if isSealed([]byte(text)) {
+				return blockdevice.NewEncryption(st.Source, []byte(text)), nil
+			}
 			key, err := base64.StdEncoding.DecodeString(text)
 			if err != nil || len(key) == 0 {
 				return nil, fmt.Errorf("the key of disk %.100q is not base64", st.Source)
@@ -161,12 +168,30 @@ func encryptionOf(st *agent.Storage) (*blockdevice.Encryption, error) {
 	return nil, fmt.Errorf("disk %.100q has to be encrypted, and the request has no key", st.Source)
 }
 
+func isSealed(key []byte) bool { return bytes.HasPrefix(key, []byte(attest.SealedPrefix)) }
+
+// unseal opens the key of a disk if it is sealed: as it is, it encrypts nothing.
+func (d *Disks) unseal(ctx context.Context, e *blockdevice.Encryption) error {
+	if e == nil || !isSealed(e.Key) {
+		return nil
+	}
+	plain, err := d.Unseal(ctx, e.Key)
+	if err == nil && len(plain) == 0 {
+		err = errors.New("what was sealed is empty")
+	}
+	e.Key = plain
+	return err
+}
+
 // mount brings the disk to its mount point when it is ready: a forwarder that is started again
 // takes what is there for ready.
 func (d *Disks) mount(ctx context.Context, st *agent.Storage, e *blockdevice.Encryption, flags uintptr, data string) error {
 	dev, err := d.await(ctx, st.Source)
 	if err != nil {
 		return err
+	}
+	if err := d.unseal(ctx, e); err != nil {
+		return fmt.Errorf("the key of disk %s: %w", st.Source, err)
 	}
 	switch {
 	case flags&unix.MS_RDONLY == 0:

@@ -5,7 +5,9 @@
 package disks
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/blockdevice"
 	"github.com/outrigger/outrigger/internal/directvolume"
+	"github.com/outrigger/outrigger/internal/luks"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -194,5 +197,53 @@ func TestDisksThatAreNotMounted(t *testing.T) {
 		if err := s.Mount(t.Context(), st); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
+	}
+}
+
+// TestSealedKeyOfADisk: what was sealed encrypts the disk, and the seal never does. One that cannot be opened leaves the disk as it is.
+func TestSealedKeyOfADisk(t *testing.T) {
+	const plain = "\x00\xff of the broker"
+	s := newStand(t)
+	s.Unseal = func(_ context.Context, sealed []byte) ([]byte, error) {
+		switch string(sealed) {
+		case "sealed.good.0.0":
+			return []byte(plain), nil
+		case "sealed.empty.0.0":
+			return nil, nil
+		}
+		return nil, errors.New("the key broker refuses")
+	}
+	file := s.blank()
+	s.attach("sealed-1", file)
+	st := storage("sealed-1")
+	st.Fstype = directvolume.FsLUKS
+	mount := func(key string) error {
+		st.DriverOptions = []string{directvolume.GuestKey + key}
+		return s.Mount(t.Context(), st)
+	}
+	for key, want := range map[string]string{
+		"sealed.of another pod.0.0": "the key of disk sealed-1: the key broker refuses", "sealed.empty.0.0": "the key of disk sealed-1: what was sealed is empty",
+		base64.StdEncoding.EncodeToString([]byte("sealed.as older drivers have it")): "the key broker refuses",
+	} {
+		if err := mount(key); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), key) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+	if data, err := os.ReadFile(file); err != nil || len(bytes.Trim(data, "\x00")) > 0 {
+		t.Fatalf("the disk was written to, %v", err)
+	}
+	if err := mount("sealed.good.0.0"); err != nil {
+		t.Log("not mounted:", err) // this machine may have no dm-crypt; the header is there all the same
+	}
+	disk, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	if _, err := luks.Open(disk, []byte(plain)); err != nil {
+		t.Errorf("with what was sealed: %v", err)
+	}
+	if _, err := luks.Open(disk, []byte("sealed.good.0.0")); !errors.Is(err, luks.ErrKey) {
+		t.Errorf("with the seal: %v", err)
 	}
 }

@@ -45,6 +45,8 @@ const (
 	agentPause = 20 * time.Millisecond
 	// checkTimeout bounds one health check.
 	checkTimeout = 5 * time.Second
+	// unsealTime bounds the opening of a disk's key: less than who wants the disk waits for it, so that the reason is heard.
+	unsealTime = time.Minute
 	// keepAlive detects a node that is gone within about a minute (tcp(7)).
 	keepAlive = 15 * time.Second
 )
@@ -118,7 +120,9 @@ func New(o Options) (*Forwarder, error) {
 		o.SetupNetwork = setupNetwork
 	}
 	log := cmp.Or(o.Logger, slog.Default()).With("pod", o.Config.PodName, "namespace", o.Config.PodNamespace)
-	return &Forwarder{Options: o, log: log, handshakes: newHandshakeLimiter(node), disks: disks.Disks{Sys: "/sys", Dev: "/dev", Log: log.Info, Marks: o.Marks}}, nil
+	f := &Forwarder{Options: o, log: log, handshakes: newHandshakeLimiter(node), disks: disks.Disks{Sys: "/sys", Dev: "/dev", Log: log.Info, Marks: o.Marks}}
+	f.disks.Unseal = f.unseal
+	return f, nil
 }
 
 // Run serves until ctx ends. The port opens last, when the network is up and

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/attest"
 	"github.com/outrigger/outrigger/internal/guest/kataguest"
+	"github.com/outrigger/outrigger/internal/guest/unseal"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -42,6 +43,20 @@ func (f *Forwarder) opensSealed() bool { return f.Kata == nil || f.Kata.Has(kata
 
 var errSealed = status.Error(codes.FailedPrecondition,
 	"a sealed Secret, which this VM image cannot open: it has no "+kataguest.DataHub+". Use one that has, or one of podvm-image build --confidential")
+
+// unseal has the agent, or Kata's data hub, open a sealed Secret.
+func (f *Forwarder) unseal(ctx context.Context, sealed []byte) ([]byte, error) {
+	if !f.opensSealed() {
+		return nil, errSealed
+	}
+	socket := unseal.Beside(f.AgentSocket)
+	if f.Kata != nil {
+		socket = kataguest.HubSocket
+	}
+	ctx, cancel := context.WithTimeout(ctx, unsealTime)
+	defer cancel()
+	return unseal.Ask(ctx, socket, sealed)
+}
 
 func (f *Forwarder) checkSealedEnv(env []string) error {
 	for _, entry := range env {

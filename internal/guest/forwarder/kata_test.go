@@ -4,6 +4,7 @@ package forwarder
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/outrigger/outrigger/internal/guest/kataguest"
+	"github.com/outrigger/outrigger/internal/guest/unseal"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -118,6 +120,32 @@ func TestSealedWithoutDataHub(t *testing.T) {
 			t.Errorf("%s, with the data hub: %v", method, err)
 		}
 	}
+}
+
+// TestSealedKeyOfADisk: of a disk that is encrypted with a sealed key the forwarder asks whoever opens sealed Secrets in its image.
+func TestSealedKeyOfADisk(t *testing.T) {
+	if _, err := kataForwarder(t, details{}).disks.Unseal(t.Context(), []byte("sealed.key.0.0")); !errors.Is(err, errSealed) {
+		t.Errorf("Kata's agent alone: %v", err)
+	}
+	f := newForwarder(t, func(o *Options) { o.AgentSocket = filepath.Join(t.TempDir(), "agent.sock") })
+	if _, err := f.disks.Unseal(t.Context(), []byte("sealed.key.0.0")); !errors.Is(err, unseal.ErrImage) {
+		t.Errorf("an image that does not attest: %v", err)
+	}
+	listener, err := net.Listen("unix", unseal.Beside(f.AgentSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = unseal.Serve(ctx, listener, func(context.Context, []byte) ([]byte, error) { return []byte("plain"), nil })
+	}()
+	if plain, err := f.disks.Unseal(t.Context(), []byte("sealed.key.0.0")); err != nil || string(plain) != "plain" {
+		t.Errorf("%q, %v", plain, err)
+	}
+	cancel()
+	<-done
 }
 
 // TestKataHasNoGuestService: clients know Unimplemented, and Kata's agent answers otherwise.

@@ -46,7 +46,7 @@ const (
 	agentSocket    = agentFolder + "/agent.sock"
 	attesterFolder = "/run/confidential-containers/attestation-agent"
 	attesterSocket = attesterFolder + "/attestation-agent.sock"
-	hubSocket      = "/run/confidential-containers/cdh.sock"
+	HubSocket      = "/run/confidential-containers/cdh.sock"
 	podNamespace   = "/run/netns/podns"
 )
 
@@ -130,7 +130,7 @@ func (g *Guest) Services() []Service {
 		list = append(list, Service{Argv: g.configured(AttestationAgent, asked.Attester), Socket: attesterSocket})
 	}
 	if g.Has(DataHub) {
-		hub := Service{Argv: g.configured(DataHub, asked.DataHub), Socket: hubSocket}
+		hub := Service{Argv: g.configured(DataHub, asked.DataHub), Socket: HubSocket}
 		if g.Has(AttestationAgent) {
 			hub.After = []string{attesterSocket}
 		}
@@ -138,11 +138,11 @@ func (g *Guest) Services() []Service {
 			hub.Env = []string{"CDH_DEFAULT_IMAGE_AUTHENTICATED_REGISTRY_CREDENTIALS=file://" + passwords}
 		}
 		list = append(list, hub)
-		agent.After = []string{hubSocket}
+		agent.After = []string{HubSocket}
 	}
 	if g.Has(APIServer) {
 		list = append(list, Service{
-			Argv: []string{g.path(APIServer), "--features", "all"}, After: []string{hubSocket, podNamespace}, Namespace: podNamespace,
+			Argv: []string{g.path(APIServer), "--features", "all"}, After: []string{HubSocket, podNamespace}, Namespace: podNamespace,
 		})
 	}
 	return append(list, agent)

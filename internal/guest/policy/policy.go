@@ -28,7 +28,7 @@ const (
 	failing = "AllowRequestsFailingPolicy"
 	// patience is how long one decision may take.
 	patience = 5 * time.Second
-	// MaxText bounds a policy, in bytes, and maxPrinted what a refusal says of what it printed.
+	// MaxText bounds a policy, in bytes, and maxPrinted an error of one.
 	MaxText, maxPrinted = 4 << 20, 512
 )
 
@@ -37,6 +37,9 @@ var unsafe = map[string]struct{}{"http.send": {}, "net.lookup_ip_addr": {}, "opa
 
 // Policy is one that was compiled. Its calls may be made at once.
 type Policy struct {
+	// MaxPrinted bounds what a refusal says of what the policy printed: the last so many bytes. [Compile] sets 512.
+	MaxPrinted int
+
 	compiler *ast.Compiler
 	failures bool
 
@@ -75,14 +78,16 @@ func Compile(text string, state []byte) (*Policy, error) {
 	if compiler.Compile(map[string]*ast.Module{"policy.rego": module}); compiler.Failed() {
 		return nil, fmt.Errorf("the policy does not compile: %w", bounded(compiler.Errors))
 	}
-	p := &Policy{compiler: compiler}
+	p := &Policy{MaxPrinted: maxPrinted, compiler: compiler}
 	if state == nil {
 		state = []byte(`{"pstate":{}}`)
 	}
 	if err := p.setState(state); err != nil {
 		return nil, fmt.Errorf("the policy's state: %w", err)
 	}
-	answer, err := p.eval(context.Background(), failing, map[string]any{})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	answer, err := p.eval(ctx, failing, map[string]any{})
 	p.failures = err == nil && answer.allowed
 	return p, nil
 }
@@ -157,13 +162,16 @@ func (p *Policy) eval(ctx context.Context, rule string, input map[string]any) (a
 		}
 		p.queries[rule] = query
 	}
-	var out printed
+	out := printed{most: p.MaxPrinted}
 	results, err := query.Eval(ctx, rego.EvalInput(input), rego.EvalPrintHook(&out))
 	a.printed = out.text()
 	if err != nil {
 		return a, err
 	}
 	if len(results) != 1 || len(results[0].Expressions) != 1 {
+		if len(p.compiler.GetRules(ast.Ref{ast.DefaultRootDocument, ast.StringTerm(pkg), ast.StringTerm(rule)})) > 0 {
+			return a, nil // none of its bodies holds, and it has no default
+		}
 		return a, errUndefined
 	}
 	switch value := results[0].Expressions[0].Value.(type) {
@@ -221,11 +229,14 @@ func (p *Policy) State() []byte {
 }
 
 // printed keeps the end of what a policy prints.
-type printed struct{ last string }
+type printed struct {
+	last string
+	most int
+}
 
 func (w *printed) Print(_ print.Context, text string) error {
 	w.last += " " + text
-	if over := len(w.last) - maxPrinted; over > 0 {
+	if over := len(w.last) - w.most; over > 0 {
 		w.last = w.last[over:]
 	}
 	return nil

@@ -88,6 +88,7 @@ func TestDecisions(t *testing.T) {
 		"another exec":            {ofGenpolicy, "ExecProcessRequest", exec("sh"), "refuses ExecProcessRequest: its rule ExecProcessRequest is false"},
 		"other arguments":         {ofGenpolicy, "CreateContainerRequest", container("a", "sh", "-c", "env"), "its rule CreateContainerRequest is false"},
 		"no rule":                 {ofGenpolicy, "CopyFileRequest", Input(&agent.CopyFileRequest{}), "no rule that says anything"},
+		"without a default":       {"package agent_policy\nA if input.path == \"/x\"", "A", nil, "its rule A is false"},
 		"syntax of Rego 1":        {"package agent_policy\nimport rego.v1\nA if input.path == \"/x\"", "A", Input(&agent.CopyFileRequest{Path: "/x"}), ""},
 		"debugging":               {"package agent_policy\ndefault AllowRequestsFailingPolicy := true\ndefault A := false", "A", nil, ""},
 		"neither true nor false":  {"package agent_policy\nA := 7", "A", nil, "neither true, false nor an object"},
@@ -133,10 +134,19 @@ func TestNoPolicies(t *testing.T) {
 
 // TestPolicyWithoutEnd: a policy that computes for too long refuses.
 func TestPolicyWithoutEnd(t *testing.T) {
-	p := compile(t, "package agent_policy\nA if { count([1 | some a in numbers.range(1, 100000); some b in numbers.range(1, 100000); a * b == 7.5]) == 1 }", nil)
-	if err := p.Allow(t.Context(), "A", nil); err == nil || !strings.Contains(err.Error(), "no answer within 5s") {
-		t.Errorf("%v", err)
-	}
+	const endless = "package agent_policy\nA if { count([1 | some a in numbers.range(1, 100000); some b in numbers.range(1, 100000); a * b == 7.5]) == 1 }"
+	t.Run("decision", func(t *testing.T) {
+		t.Parallel()
+		if err := compile(t, endless, nil).Allow(t.Context(), "A", nil); err == nil || !strings.Contains(err.Error(), "no answer within 5s") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("what it refuses", func(t *testing.T) {
+		t.Parallel()
+		if compile(t, endless+"\nAllowRequestsFailingPolicy := A", nil).Failures() {
+			t.Error("that passes")
+		}
+	})
 }
 
 // FuzzInput: no request stops a policy.
