@@ -539,21 +539,21 @@ func serverIdentity(t *testing.T, s *suite) {
 	b := s.newBroker(t)
 	data := b.initdata(t, "")
 	b.start(t, s, brokerOptions{policy: onlyWith(data), resources: map[string]string{"default/vm/1": vm["tls.crt"] + vm["tls.key"]}})
-	folder := deployed.HostFolder(s.own.node, "/run/peerpod/own-ca")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	files := []string{"create", "secret", "generic", "certs-for-tls"}
 	for name, text := range node {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		b.write(t, "node/"+name, text)
+		files = append(files, "--from-file="+b.path("node/"+name))
 	}
+	s.system(t, files...)
 	roll := func(env ...string) {
 		s.system(t, append([]string{"set", "env", daemonSet}, env...)...)
 		s.system(t, "rollout", "status", daemonSet, s.timeout())
 	}
-	t.Cleanup(func() { roll("CACERT_FILE-", "CERT_FILE-", "CERT_KEY-", "SERVER_IDENTITY-", "PROXY_TIMEOUT-") })
-	roll("CACERT_FILE=/run/peerpod/own-ca/ca.crt", "CERT_FILE=/run/peerpod/own-ca/tls.crt", "CERT_KEY=/run/peerpod/own-ca/tls.key",
+	t.Cleanup(func() {
+		s.system(t, "delete", "secret", "certs-for-tls")
+		roll("CACERT_FILE-", "CERT_FILE-", "CERT_KEY-", "SERVER_IDENTITY-", "PROXY_TIMEOUT-")
+	})
+	roll("CACERT_FILE=/etc/certificates/ca.crt", "CERT_FILE=/etc/certificates/tls.crt", "CERT_KEY=/etc/certificates/tls.key",
 		"SERVER_IDENTITY=kbs:///default/vm/1", "PROXY_TIMEOUT=1m")
 
 	s.start(t, s.pod("identified", "sleep 100000").on(t, tpmImage, data))
@@ -578,6 +578,8 @@ func serverIdentity(t *testing.T, s *suite) {
 	want(t, "Event", s.warned(t, "nameless", "FailedCreatePodSandBox", "Failed"), "the pod's initdata names none")
 	s.delete(t, "nameless")
 	s.create(t, s.pod("unidentified", "true").on(t, tpmImage, b.initdata(t, "# another")))
-	want(t, "Event", s.warned(t, "unidentified", "FailedCreatePodSandBox", "Failed"), "PolicyDeny")
+	s.warned(t, "unidentified", "FailedCreatePodSandBox", "Failed")
+	// The console has lines of its own.
+	want(t, "Event", s.kubectl(t, "get", "events", "--field-selector=type=Warning,involvedObject.name=unidentified", "-o", "jsonpath={.items[*].message}"), "PolicyDeny")
 	s.delete(t, "unidentified")
 }
