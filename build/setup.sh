@@ -26,6 +26,7 @@ END
   build) packages demo && cat <<'END' ;;
 qemu-utils the guest image as qcow2
 e2fsprogs mke2fs, the disk of a VM that asks for one
+xz-utils unpacks the modules of the kernel of a confidential guest image
 END
   test) packages build && cat <<'END' ;;
 gcc the race detector
@@ -38,8 +39,7 @@ cpio reads the initramfs that we write
 mtools reads the FAT file system that we write
 dosfstools checks that file system
 fdisk reads the partition table that we write
-xz-utils compresses a kernel as other distributions do
-lz4 the same
+lz4 compresses a kernel as other distributions do
 zstd the same
 runc the guest's, without a guest
 containerd the runtime that starts our shim

@@ -70,7 +70,7 @@ the time of the files in the image.`,
 	f.StringVar(&opts.Cmdline, "cmdline", image.DefaultCmdline, "kernel command line in the disk image and podvm.efi")
 	f.StringVar(&opts.SignKey, "sign-key", "", "key for Secure Boot, a PEM file: signs the EFI program")
 	f.StringVar(&opts.SignCert, "sign-cert", "", "certificate of --sign-key, a PEM file")
-	f.BoolVar(&opts.Confidential, "confidential", false, "add what enforces policies of pods (14 MB)")
+	f.BoolVar(&opts.Confidential, "confidential", false, "add what enforces policies of pods and what attests (16 MB), and take a kernel that reports SEV-SNP and TDX")
 	f.StringVar(&opts.Guest, "guest", image.GuestOutrigger, "whose agent is in the image: "+image.GuestOutrigger+" or "+image.GuestKata)
 	f.StringVar(&opts.GuestBinaries, "guest-binaries", "", "folder with the programs of --guest kata: kata-agent, pause_bundle and, as needed, attestation-agent, confidential-data-hub, api-server-rest, default-policy.rego, lib64")
 	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")

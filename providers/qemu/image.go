@@ -45,7 +45,17 @@ func (p *Provider) bootFrom(image string) (boot, error) {
 	case configured.Initrd == "":
 		return boot{}, fmt.Errorf("%w: image %s is an initramfs, and there is no kernel: set -qemu-kernel", provider.ErrInvalidArgument, path)
 	}
-	return boot{Kernel: configured.Kernel, Initrd: path}, nil
+	return boot{Kernel: kernelOf(path, configured), Initrd: path}, nil
+}
+
+// kernelOf returns what boots an initramfs that a pod names: the modules in it are of one kernel alone, and an image in
+// a folder of its own brings that.
+func kernelOf(initrd string, configured boot) string {
+	own := filepath.Join(filepath.Dir(initrd), "vmlinux")
+	if filepath.Dir(initrd) != filepath.Dir(configured.Initrd) && openable(own, os.O_RDONLY) == nil {
+		return own
+	}
+	return configured.Kernel
 }
 
 func (p *Provider) configuredBoot() (boot, error) {

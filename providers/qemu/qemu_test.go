@@ -348,6 +348,31 @@ func TestImagesOfPods(t *testing.T) {
 	}
 }
 
+func TestImageInAFolderOfItsOwnBringsItsKernel(t *testing.T) {
+	p := openUnit(t)
+	own := filepath.Join(filepath.Dir(p.cfg.Initrd), "confidential")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, from string) {
+		data, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(own, name), data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("initrd.cpio", p.cfg.Initrd)
+	if got, err := p.bootFrom("confidential/initrd.cpio"); err != nil || got.Kernel != p.cfg.Kernel {
+		t.Errorf("without a kernel: %+v, %v", got, err)
+	}
+	write("vmlinux", p.cfg.Kernel)
+	if got, err := p.bootFrom("confidential/initrd.cpio"); err != nil || got.Kernel != filepath.Join(own, "vmlinux") {
+		t.Errorf("with a kernel: %+v, %v", got, err)
+	}
+}
+
 func TestMissingImageSaysHowToBuildIt(t *testing.T) {
 	p := openUnit(t)
 	p.cfg.Kernel, p.cfg.Initrd = "", ""

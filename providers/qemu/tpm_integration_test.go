@@ -67,7 +67,7 @@ var probeImage = sync.OnceValues(func() (string, error) {
 	}
 	_, err = image.Build(context.Background(), image.Options{
 		Output: dir, Cache: filepath.Join(cache, "outrigger", "podvm"), Binaries: bins,
-		Formats: []string{image.FormatUKI, image.FormatQcow2}, Cmdline: image.DefaultCmdline,
+		Formats: []string{image.FormatUKI, image.FormatQcow2}, Cmdline: image.DefaultCmdline, Confidential: true,
 	})
 	return dir, err
 })

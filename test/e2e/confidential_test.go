@@ -25,8 +25,8 @@ var confidential = []scenario{
 	{name: "PermissivePolicyAllowsExec", vms: 1, variant: true, play: permissivePolicy},
 }
 
-// policyImage is the VM image with policies, in the provider's folder.
-const policyImage = "confidential.cpio"
+// policyImage is the VM image with policies, in the provider's folder, beside its kernel.
+const policyImage = "confidential/initrd.cpio"
 
 // needPolicies brings policyImage to the provider.
 func (s *suite) needPolicies(t *testing.T) {
@@ -35,14 +35,20 @@ func (s *suite) needPolicies(t *testing.T) {
 		t.Skip("it brings a VM image of its own: only with provider qemu in a cluster of the suite's own")
 	}
 	s.own.policy.Do(func() {
-		image, err := os.ReadFile(filepath.Join(stand.Root(), "bin/podvm/confidential/initrd.cpio"))
-		if err != nil {
-			t.Fatalf("%v; run: make podvm-confidential", err)
-		}
 		pid := s.daemonPID(t, "provider-qemu")
 		makeWritable(t, pid)
-		if err := os.WriteFile(filepath.Join("/proc", pid, "root/usr/local/bin/podvm", policyImage), image, 0o644); err != nil {
+		folder := filepath.Join("/proc", pid, "root/usr/local/bin/podvm", filepath.Dir(policyImage))
+		if err := os.MkdirAll(folder, 0o755); err != nil {
 			t.Fatal(err)
+		}
+		for _, name := range []string{"vmlinux", filepath.Base(policyImage)} {
+			data, err := os.ReadFile(filepath.Join(stand.Root(), "bin/podvm/confidential", name))
+			if err != nil {
+				t.Fatalf("%v; run: make podvm-confidential", err)
+			}
+			if err := os.WriteFile(filepath.Join(folder, name), data, 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -46,7 +46,7 @@ var Rooms = []Room{
 	{"internal", shared},
 	{"internal/protocol", nil},
 	{"internal/timeline", with("internal/protocol")},
-	{"internal/peerpods", with("api/peerpod", "internal/protocol")},
+	{"internal/peerpods", with("api/peerpod", "internal/protocol", "internal/keybroker")},
 	{"internal/attest", shared},
 	{"internal/keybroker", shared},
 	{"internal/guest", with("images/podvm", "internal/protocol", "internal/keybroker",

@@ -36,7 +36,7 @@ func findTSM(client configfsi.Client) (Attester, error) {
 	if client == nil {
 		var err error
 		if client, err = linuxtsm.MakeClient(); err != nil {
-			return nil, fmt.Errorf("the kernel has no configfs-tsm: %w", err)
+			return nil, fmt.Errorf("the kernel offers no reports by configfs-tsm: %w", err)
 		}
 	}
 	r, err := report.CreateOpenReport(client)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-configfs-tsm/configfs/configfsi"
@@ -50,6 +51,13 @@ func kernel(provider string, out, aux []byte) configfsi.Client {
 	return named{&faketsm.Client{Subsystems: map[string]configfsi.Client{"report": reports}}, provider}
 }
 
+// driverless is configfs-tsm of a kernel without a driver that makes reports, as Linux 6.12 has it in an ordinary VM.
+type driverless struct{ configfsi.Client }
+
+func (driverless) MkdirTemp(dir, _ string) (string, error) {
+	return "", &os.PathError{Op: "mkdir", Path: dir, Err: syscall.ENXIO}
+}
+
 // table is the host's, with a VCEK at an offset.
 func table(offset uint32, certificate []byte) []byte {
 	guid, _ := hex.DecodeString("63da758de6644564adc5f4b93be8accd")
@@ -71,6 +79,8 @@ func TestFind(t *testing.T) {
 		{"SNP", kernel("sev_guest", snp, []byte{}), true, attest.SNP, nil},
 		{"TDX", kernel("tdx_guest", tdxtest.RawQuote, nil), true, attest.TDX, nil},
 		{"sample", kernel("arm_cca_guest", nil, nil), true, attest.Sample, nil},
+		{"no driver, sample", driverless{}, true, attest.Sample, nil},
+		{"no driver", driverless{}, false, "", []string{"no such device or address", "no TPM"}},
 		{"nothing", kernel("arm_cca_guest", nil, nil), false, "", []string{"arm_cca_guest", "no TPM", "tpm0"}},
 	} {
 		o := none

@@ -304,7 +304,7 @@ func TestConfigurationErrorsNameTheKey(t *testing.T) {
 	}
 }
 
-// TestIdentityOfTheBroker: key and certificate are those of the key broker; what is no key there is not shown.
+// TestIdentityOfTheBroker: key and certificate are those of the key broker; what is not a key there is not shown.
 func TestIdentityOfTheBroker(t *testing.T) {
 	b, err := podtls.NewBundle("podvm-server", time.Now())
 	if err != nil {

@@ -35,3 +35,38 @@ func TestDriversOfDevices(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestDriversOfTEEs has what Linux 6.12 says of the devices, and the aliases of its drivers. The other processor is that of an ordinary VM.
+func TestDriversOfTEEs(t *testing.T) {
+	const (
+		aliases = "platform:sev-guest sev_guest\ncpu:type:x86,ven*fam*mod*:feature:*0116* tdx_guest\nfs-overlay overlay\n"
+		plain   = "cpu:type:x86,ven0000fam0006mod008F:feature:,0000,0001,0002,0101,0115,0117\n"
+		tdx     = "cpu:type:x86,ven0000fam0006mod008F:feature:,0000,0001,0002,0101,0115,0116,0117\n"
+	)
+	for name, c := range map[string]struct {
+		cpu, platform string
+		want          []string
+	}{
+		"ordinary": {plain, "", nil},
+		"SEV-SNP":  {plain, "platform:sev-guest\n", []string{"sev_guest"}},
+		"TDX":      {tdx, "", []string{"tdx_guest"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			devices := []string{filepath.Join(t.TempDir(), "sev-guest"), filepath.Join(t.TempDir(), "cpu")}
+			for i, alias := range []string{c.platform, c.cpu} {
+				if alias == "" {
+					continue
+				}
+				if err := os.MkdirAll(devices[i], 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(devices[i], "modalias"), []byte(alias), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(c.want, driversOf(aliases, modaliases(devices))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -150,6 +150,7 @@ func (g *guest) boot() {
 		{"kernel command line", false, g.readCmdline},
 		{"kernel modules", true, g.loadEarlyModules},
 		{"drivers of clouds", false, g.coldplug},
+		{"TEE", false, g.findTEE},
 		{"cgroups", true, enableControllers},
 		{"sysctls", false, setSysctls},
 		{"debug shell", false, g.startDebugShell},

@@ -203,10 +203,15 @@ func (g *guest) coldplug() error {
 
 // deviceAliases returns what the kernel calls the devices of all buses.
 func deviceAliases(sysBus string) []string {
-	files, _ := filepath.Glob(filepath.Join(sysBus, "*", "devices", "*", "modalias"))
+	devices, _ := filepath.Glob(filepath.Join(sysBus, "*", "devices", "*"))
+	return modaliases(devices)
+}
+
+// modaliases returns what the kernel calls devices, by their folders.
+func modaliases(devices []string) []string {
 	var names []string
-	for _, file := range files {
-		if data, err := os.ReadFile(file); err == nil {
+	for _, device := range devices {
+		if data, err := os.ReadFile(filepath.Join(device, "modalias")); err == nil {
 			names = append(names, strings.TrimSpace(string(data)))
 		}
 	}

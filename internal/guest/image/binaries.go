@@ -9,11 +9,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// capabilities are those of a confidential image, beside running pods.
-var capabilities = []string{"policy", "attestation-tpm", "key-broker", "sealed-secrets", "encrypted-images", "signed-images"}
+// capabilities are those of a confidential image, beside running pods; teeCapabilities those of one whose kernel has configfs-tsm.
+var (
+	capabilities    = []string{"policy", "attestation-tpm", "key-broker", "sealed-secrets", "encrypted-images", "signed-images"}
+	teeCapabilities = []string{"attestation-snp", "attestation-tdx"}
+)
 
 const (
 	// modulePath is where the guest's programs are built from.
@@ -69,7 +73,12 @@ func (b *builder) loadBinaries(ctx context.Context) error {
 	out := filepath.Join(b.work, guestProgram)
 	var tags string
 	if b.Confidential {
-		tags, b.summary.Capabilities = "confidential", capabilities
+		tags, b.summary.Capabilities = "confidential", slices.Clone(capabilities)
+	}
+	if b.attestsByTEE() {
+		b.summary.Capabilities = append(b.summary.Capabilities, teeCapabilities...)
+	} else if b.Confidential {
+		b.Log("WARNING: kernel %s has no configfs-tsm: VMs attest by a TPM alone, not by SEV-SNP or TDX. Run apt-get update for %s, or pass --kernel-deb FILE", b.kernel.version, confidentialMeta)
 	}
 	err := buildGuest(ctx, b.Module, out, b.Version, tags)
 	if err == nil {
@@ -77,6 +86,9 @@ func (b *builder) loadBinaries(ctx context.Context) error {
 	}
 	return err
 }
+
+// attestsByTEE reports whether VMs can have evidence of SEV-SNP and TDX.
+func (b *builder) attestsByTEE() bool { return b.Confidential && b.kernel.hasTSM() }
 
 // buildGuest compiles guestProgram, static and reproducible, in a checkout of
 // the module.

@@ -34,6 +34,12 @@ const bootDeadline = 3 * time.Minute
 // testImage builds an image whose agent is test/podvmprobe.
 func testImage(t *testing.T, formats ...string) string {
 	t.Helper()
+	return testImageWith(t, Options{Formats: formats})
+}
+
+// testImageWith is [testImage] with options.
+func testImageWith(t *testing.T, o Options) string {
+	t.Helper()
 	needTools(t, "qemu-system-x86_64", "qemu-system-x86", "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-img", "qemu-utils")
 	dir := t.TempDir()
 	bins := filepath.Join(dir, "bin")
@@ -44,24 +50,19 @@ func testImage(t *testing.T, formats ...string) string {
 			t.Fatal(err)
 		}
 	}
-	buildTestImage(t, filepath.Join(dir, "image"), bins, formats...)
-	return filepath.Join(dir, "image")
+	o.Output, o.Binaries = filepath.Join(dir, "image"), bins
+	buildTestImage(t, o)
+	return o.Output
 }
 
-func buildTestImage(t *testing.T, output, bins string, formats ...string) *Summary {
+func buildTestImage(t *testing.T, o Options) *Summary {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	summary, err := Build(t.Context(), Options{
-		Output:   output,
-		Cache:    filepath.Join(cache, "outrigger", "podvm"),
-		Formats:  formats,
-		Binaries: bins,
-		Cmdline:  DefaultCmdline,
-		Log:      t.Logf,
-	})
+	o.Cache, o.Cmdline, o.Log = filepath.Join(cache, "outrigger", "podvm"), DefaultCmdline, t.Logf
+	summary, err := Build(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,24 +374,29 @@ func TestBrokenImageSaysSoAndEnds(t *testing.T) {
 	tier.OnlyAll(t) // nothing is promised of it
 	t.Parallel()
 	image := testImage(t, FormatInitramfs)
-	// A later archive replaces files of an earlier one.
-	broken := newRootfs()
-	broken.file("modules.order", 0o644, []byte("early nosuch.ko\n"))
+	replaceFile(t, image, "modules.order", "early nosuch.ko\n")
+	v := startVM(t, directBoot(image, "")...)
+	v.await(t, "powering off: FATAL: kernel modules: open /modules/nosuch.ko")
+	v.awaitEnd(t)
+}
+
+// replaceFile adds an archive to the image's: a later one replaces files of an earlier one.
+func replaceFile(t *testing.T, image, name, content string) {
+	t.Helper()
+	tree := newRootfs()
+	tree.file(name, 0o644, []byte(content))
 	var b bytes.Buffer
-	if err := writeCPIO(&b, broken, time.Unix(0, 0)); err != nil {
+	if err := writeCPIO(&b, tree, time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.OpenFile(filepath.Join(image, "initrd.cpio"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer f.Close()
 	if _, err := f.Write(b.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	f.Close()
-	v := startVM(t, directBoot(image, "")...)
-	v.await(t, "powering off: FATAL: kernel modules: open /modules/nosuch.ko")
-	v.awaitEnd(t)
 }
 
 // TestDiskBootsByUEFI has the probe of this package in the disk; that the disk
@@ -424,7 +430,7 @@ func TestTwoBuildsAreByteEqual(t *testing.T) {
 	for _, output := range []string{image, again} {
 		// Compute Engine's archive has a gibibyte of zeros, which take the race
 		// detector a minute; TestGoogleTarball makes two small ones.
-		buildTestImage(t, output, "", FormatInitramfs, FormatQcow2, FormatRaw, FormatVHD, FormatOVA)
+		buildTestImage(t, Options{Output: output, Formats: []string{FormatInitramfs, FormatQcow2, FormatRaw, FormatVHD, FormatOVA}})
 	}
 	for _, name := range []string{"vmlinux", "vmlinuz", "initrd.cpio", "podvm.raw", "podvm.qcow2", "podvm.vhd", "podvm.ova", "manifest.json"} {
 		a, err := wholefile.SHA256(filepath.Join(image, name))

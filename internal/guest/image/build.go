@@ -59,7 +59,7 @@ type Options struct {
 	Cache string
 	// Formats is a subset of Formats().
 	Formats []string
-	// KernelPackage is a Debian package; empty takes the newest cloud kernel.
+	// KernelPackage is a Debian package; empty takes the newest cloud kernel, see kernelMetas.
 	KernelPackage string
 	// KernelDeb is a package file, used instead of KernelPackage.
 	KernelDeb string
@@ -78,7 +78,7 @@ type Options struct {
 	// SignKey and SignCert are PEM files: the key and its certificate that sign the EFI program for Secure
 	// Boot. Both or none are empty.
 	SignKey, SignCert string
-	// Confidential adds what enforces the policies of pods.
+	// Confidential adds what enforces the policies of pods and what attests, and prefers a kernel that can by the processor.
 	Confidential bool
 	// Guest is GuestOutrigger or GuestKata; empty is the former.
 	Guest string
@@ -256,6 +256,9 @@ func (b *builder) addModules(ctx context.Context) error {
 	wanted, err := parseModuleList(definition.Modules)
 	if err != nil {
 		return err
+	}
+	if !b.attestsByTEE() {
+		wanted = slices.DeleteFunc(wanted, func(w wantedModule) bool { return w.stage == stageTEE })
 	}
 	tree, err := openModules(ctx, b.kernel.root, b.kernel.version)
 	if err != nil {

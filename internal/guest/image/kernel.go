@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 )
 
@@ -68,6 +69,11 @@ func openKernel(root string) (*kernel, error) {
 // has reports whether a feature is built in, such as CONFIG_RD_ZSTD.
 func (k *kernel) has(option string) bool {
 	return bytes.Contains(k.config, []byte("\n"+option+"=y\n"))
+}
+
+// hasTSM reports whether the kernel has configfs-tsm, built in or as a module.
+func (k *kernel) hasTSM() bool {
+	return k.has("CONFIG_TSM_REPORTS") || bytes.Contains(k.config, []byte("\nCONFIG_TSM_REPORTS=m\n"))
 }
 
 // Offsets in the setup header of a bzImage
@@ -131,9 +137,9 @@ func decompressKernel(p []byte) ([]byte, error) {
 	case bytes.HasPrefix(p, []byte{0x1f, 0x8b}):
 		return unpackGzip(p)
 	case bytes.HasPrefix(p, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
-		return unpackWith(p[:len(p)-4], "xz", "xz-utils")
+		return unpackXZ(p[:len(p)-4])
 	case bytes.HasPrefix(p, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		return unpackWith(p[:len(p)-4], "zstd", "zstd")
+		return unpackZstd(p[:len(p)-4])
 	case bytes.HasPrefix(p, []byte(elf.ELFMAG)):
 		return p, nil
 	}
@@ -162,9 +168,18 @@ func unpackLZ4(p []byte) ([]byte, error) {
 	return out, nil
 }
 
-// unpackWith runs a program for the formats the standard library cannot read.
-func unpackWith(p []byte, program, debPackage string) ([]byte, error) {
-	cmd := exec.Command(program, "-dc")
+func unpackZstd(p []byte) ([]byte, error) {
+	z, err := zstd.NewReader(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	return z.DecodeAll(p, nil)
+}
+
+// unpackXZ runs a program: no library here reads xz.
+func unpackXZ(p []byte) ([]byte, error) {
+	cmd := exec.Command("xz", "-dc")
 	cmd.Stdin = bytes.NewReader(p)
-	return output(cmd, debPackage)
+	return output(cmd, "xz-utils")
 }

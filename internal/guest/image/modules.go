@@ -25,11 +25,15 @@ func stages() []string {
 }
 
 // seldom are the stages whose modules most VMs never load: they are compressed, since each VM has the initramfs in memory.
-var seldom = []string{"asked", stageCloud}
+var seldom = []string{"asked", stageCloud, stageTEE}
 
 // stageCloud is the stage of modules that are loaded only if the VM has their device;
 // see modules.list.
 const stageCloud = "cloud"
+
+// stageTEE is the stage of modules by which a processor vouches for the VM. They are loaded only where it can, and are
+// in confidential images alone.
+const stageTEE = "tee"
 
 // wantedModule is one line of modules.list.
 type wantedModule struct {
@@ -150,7 +154,7 @@ func (t *moduleTree) loadOrder(wanted []wantedModule) (order string, files map[s
 				return "", nil, err
 			}
 			for _, f := range list {
-				base := path.Base(f)
+				base := imageName(f)
 				if files[base].path == "" {
 					files[base] = moduleFile{filepath.Join(t.dir, f), slices.Contains(seldom, stage)}
 					fmt.Fprintf(&b, "%s %s\n", stage, strings.Join(t.withDeps(f), " "))
@@ -170,6 +174,9 @@ type moduleFile struct {
 // content returns what the image has of it.
 func (f moduleFile) content() ([]byte, error) {
 	data, err := os.ReadFile(f.path)
+	if err == nil && strings.HasSuffix(f.path, compressedModule) {
+		data, err = unpackXZ(data)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -189,29 +196,37 @@ func (f moduleFile) content() ([]byte, error) {
 // load order.
 func (t *moduleTree) withDeps(file string) []string {
 	list, _ := t.closure(moduleName(file))
-	names := []string{path.Base(file)}
+	names := []string{imageName(file)}
 	for _, f := range list[:max(len(list)-1, 0)] {
-		names = append(names, path.Base(f))
+		names = append(names, imageName(f))
 	}
 	return names
+}
+
+// compressedModule ends the files of modules that are compressed, as those of Debian's kernels after 6.1 are.
+const compressedModule = ".xz"
+
+// imageName returns the name in /modules of a file of the kernel's package.
+func imageName(file string) string {
+	return strings.TrimSuffix(path.Base(file), compressedModule)
 }
 
 // aliasLines returns the content of /modules.alias, lines of "PATTERN NAME" for the
 // modules in the image. The stages load the drivers of most devices. Aliases are
 // needed only for the kernel's own requests, which have no bus prefix, and for the
-// modules of stageCloud.
+// modules of stageCloud and stageTEE.
 func (t *moduleTree) aliasLines(files map[string]moduleFile, wanted []wantedModule) string {
-	have, cloud := map[string]bool{}, map[string]bool{}
+	have, byDevice := map[string]bool{}, map[string]bool{}
 	for base := range files {
 		have[moduleName(base)] = true
 	}
 	for _, w := range wanted {
-		cloud[moduleName(w.name)] = w.stage == stageCloud
+		byDevice[moduleName(w.name)] = w.stage == stageCloud || w.stage == stageTEE
 	}
 	var b strings.Builder
 	for line := range strings.Lines(t.aliases) {
 		f := strings.Fields(line)
-		if len(f) == 3 && f[0] == "alias" && have[f[2]] && (cloud[f[2]] || !strings.Contains(f[1], ":")) {
+		if len(f) == 3 && f[0] == "alias" && have[f[2]] && (byDevice[f[2]] || !strings.Contains(f[1], ":")) {
 			fmt.Fprintf(&b, "%s %s\n", f[1], f[2])
 		}
 	}

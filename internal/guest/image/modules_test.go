@@ -67,6 +67,25 @@ late virtio-rng.ko virtio_ring.ko virtio.ko
 	}
 }
 
+// TestCompressedModuleIsInTheImageAsItIs: the guest cannot unpack it, and its signature is inside.
+func TestCompressedModuleIsInTheImageAsItIs(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "tsm.ko.xz")
+	packed := packWith("xz")(t, []byte("module"))
+	if err := os.WriteFile(name, packed[:len(packed)-4], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	data, err := moduleFile{path: name}.content()
+	if err != nil || string(data) != "module" {
+		t.Errorf("got %q, %v; want what was packed", data, err)
+	}
+	tree := &moduleTree{dir: "d", paths: map[string]string{"sev_guest": "a/sev-guest.ko.xz", "tsm": "a/tsm.ko.xz"},
+		deps: map[string][]string{"a/sev-guest.ko.xz": {"a/tsm.ko.xz"}}}
+	order, files, err := tree.loadOrder([]wantedModule{{stageTEE, "sev-guest"}})
+	if want := "tee tsm.ko\ntee sev-guest.ko tsm.ko\n"; err != nil || order != want || files["tsm.ko"].path != "d/a/tsm.ko.xz" {
+		t.Errorf("got %q, %v, %v; want %q", order, files, err, want)
+	}
+}
+
 func TestUnknownModuleIsAnError(t *testing.T) {
 	_, _, err := sampleModules(t).loadOrder([]wantedModule{{"early", "nosuch"}})
 	if err == nil || !strings.Contains(err.Error(), "nosuch") {
@@ -80,9 +99,11 @@ func TestAliasesAreThoseOfTheImageWithoutDevices(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	// What is loaded when its device is there needs the device's alias too.
-	got := sampleModules(t).aliasLines(files, []wantedModule{{stageCloud, "virtio_net"}})
-	if !strings.Contains(got, ":") || !strings.Contains(got, " virtio_net\n") {
-		t.Errorf("got %q, which lacks the devices of virtio_net", got)
+	for _, stage := range []string{stageCloud, stageTEE} {
+		got := sampleModules(t).aliasLines(files, []wantedModule{{stage, "virtio_net"}})
+		if !strings.Contains(got, ":") || !strings.Contains(got, " virtio_net\n") {
+			t.Errorf("%s: got %q, which lacks the devices of virtio_net", stage, got)
+		}
 	}
 }
 

@@ -52,8 +52,13 @@ func (p *debPackage) Copyright() ([]byte, error) {
 	return os.ReadFile(filepath.Join(p.root, "usr/share/doc", p.Name, "copyright"))
 }
 
-// kernelMeta is Debian's metapackage, which depends on its newest kernel.
-const kernelMeta = "linux-image-cloud-amd64"
+// Debian's metapackages, which depend on the newest kernel of a series.
+const (
+	kernelMeta = "linux-image-cloud-amd64"
+	// confidentialMeta has configfs-tsm, which Debian 12's default lacks. It is in Debian 12's security archive, of
+	// which all machines have the address. In Debian 13 kernelMeta is of this series.
+	confidentialMeta = "linux-image-6.12-cloud-amd64"
+)
 
 // findPackages asks apt, once for all, which packages the image is made of and
 // what their files are: each call of apt may read all of its lists.
@@ -61,7 +66,7 @@ func (b *builder) findPackages(ctx context.Context) error {
 	roots := []string{runtime, ext4}
 	newest := b.KernelPackage == "" && b.KernelDeb == ""
 	if newest {
-		roots = append(roots, kernelMeta)
+		roots = append(roots, b.kernelMetas()...)
 	}
 	depends, err := b.cache.aptDepends(ctx, roots...)
 	if err != nil && !newest {
@@ -69,11 +74,9 @@ func (b *builder) findPackages(ctx context.Context) error {
 	}
 	b.kernelName = b.KernelPackage
 	if newest {
-		i := slices.IndexFunc(depends[kernelMeta], func(name string) bool { return strings.HasPrefix(name, "linux-image-") })
-		if i < 0 {
+		if b.kernelName = newestKernel(depends, b.kernelMetas()); b.kernelName == "" {
 			return errors.Join(fmt.Errorf("apt knows no package behind %s: run apt-get update on Debian, or pass --kernel-deb FILE", kernelMeta), err)
 		}
-		b.kernelName = depends[kernelMeta][i]
 	}
 	b.packages = libraries(depends, []string{runtime, ext4})
 	names := slices.Clone(b.packages)
@@ -88,6 +91,26 @@ func (b *builder) findPackages(ctx context.Context) error {
 	}
 	b.cache.targets, err = b.cache.aptTargets(ctx, names...)
 	return err
+}
+
+// kernelMetas returns the metapackages of the image's kernel, the preferred one first.
+func (b *builder) kernelMetas() []string {
+	if b.Confidential {
+		return []string{confidentialMeta, kernelMeta}
+	}
+	return []string{kernelMeta}
+}
+
+// newestKernel returns the kernel of the first metapackage that apt knows.
+func newestKernel(depends map[string][]string, metas []string) string {
+	for _, meta := range metas {
+		for _, name := range depends[meta] {
+			if strings.HasPrefix(name, "linux-image-") {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // libraries adds to packages the libraries that they depend on, directly or not.
