@@ -40,7 +40,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 measured=0 judged=0
 go build -o "$work/judge" ./test/bench/judge # go run would hide its exit status
-go test -tags bench -count=1 -timeout 90m -v ./test/bench -args -figures "$work/figures.json" "$@" || measured=1
+go test -tags bench,grpcnotrace -count=1 -timeout 90m -v ./test/bench -args -figures "$work/figures.json" "$@" || measured=1
 "$work/judge" -figures "$work/figures.json" -history "$history" "${output[@]}" || judged=$?
 if [ $measured != 0 ]; then
   echo "bench: a measurement failed; its log is above"

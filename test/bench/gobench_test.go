@@ -164,7 +164,7 @@ func runBenchmark(t *testing.T, f goFigure, runs int) []sample {
 		// Each round is a large transfer, and the benchmark takes medians itself.
 		rounds, runs = fmt.Sprintf("%dx", runs), 1
 	}
-	cmd := exec.Command("go", "test", "-tags", "integration", "-run", "^$", "-bench", "^"+f.benchmark+"$",
+	cmd := exec.Command("go", "test", "-tags", "integration,grpcnotrace", "-run", "^$", "-bench", "^"+f.benchmark+"$",
 		"-count", strconv.Itoa(runs), "-benchtime", rounds, "-timeout", "30m", f.pkg)
 	cmd.Dir = stand.Root()
 	out, err := cmd.CombinedOutput()
