@@ -8,7 +8,7 @@ usage() {
 test/bench.sh                            measure everything, write docs/benchmarks.md
 test/bench.sh -promise=NAME[,NAME]       measure only these promises
 test/bench.sh -only=TEXT [-runs=N]       measure only what has TEXT in its name: size, carriers, start, go-benchmarks,
-                                         memory, monitor, guest, run, large-image, configmap,
+                                         memory, monitor, guest, run, pool-vm, large-image, configmap, attestation,
                                          volumes, clouds, machines, ccm, ccm-operator
 test/bench.sh --list                     the promises, and what was measured of them last
 test/bench.sh --plot NAME                all runs of a promise

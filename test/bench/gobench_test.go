@@ -66,6 +66,8 @@ func goFigures() []goFigure {
 		{promise: "sweep", cases: "/10000", metric: "ns/op", per: 1e9, rounds: "10x"},
 		{promise: "webhook-usual", cases: "/usual", metric: "ms-p99", rounds: "2000x"},
 		{promise: "webhook-large", cases: "/large", metric: "ms-p99", rounds: "2000x"},
+		{promise: "policy-container", cases: "/container", metric: "ms-p99", rounds: "2000x"},
+		{promise: "policy-refused", cases: "/refused", metric: "ms-p99", rounds: "2000x"},
 		{pkg: plugins, benchmark: "BenchmarkProcessCall", metric: "µs-added-p50", what: "process plugin: added to a call in process, p50", unit: "µs"},
 		{promise: "plugin-call", metric: "µs-added-p99"},
 		{pkg: plugins, benchmark: "BenchmarkSocketCall", metric: "µs-added-p50", what: "provider on a socket: added to a call in process, p50", unit: "µs"},
