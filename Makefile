@@ -225,7 +225,7 @@ vulncheck: ## Known vulnerabilities, where the database can be reached
 	test/vulncheck.sh
 
 .PHONY: bench
-bench: setup build-all kube capi podvm demo-image ## Measure speed and memory, fail on a promise that is not kept; writes docs/benchmarks.md (root)
+bench: setup build-all kube capi podvm podvm-confidential demo-image ## Measure speed and memory, fail on a promise that is not kept; writes docs/benchmarks.md (root)
 	test/bench.sh
 
 .PHONY: bench-plot

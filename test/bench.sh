@@ -8,7 +8,7 @@ usage() {
 test/bench.sh                            measure everything, write docs/benchmarks.md
 test/bench.sh -promise=NAME[,NAME]       measure only these promises
 test/bench.sh -only=TEXT [-runs=N]       measure only what has TEXT in its name: size, carriers, start, go-benchmarks,
-                                         memory, monitor, guest, run, large-image, configmap,
+                                         memory, monitor, guest, run, pool-vm, large-image, configmap, attestation,
                                          volumes, clouds, machines, ccm, ccm-operator
 test/bench.sh --list                     the promises, and what was measured of them last
 test/bench.sh --plot NAME                all runs of a promise
@@ -40,7 +40,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 measured=0 judged=0
 go build -o "$work/judge" ./test/bench/judge # go run would hide its exit status
-go test -tags bench -count=1 -timeout 90m -v ./test/bench -args -figures "$work/figures.json" "$@" || measured=1
+go test -tags bench,grpcnotrace -count=1 -timeout 90m -v ./test/bench -args -figures "$work/figures.json" "$@" || measured=1
 "$work/judge" -figures "$work/figures.json" -history "$history" "${output[@]}" || judged=$?
 if [ $measured != 0 ]; then
   echo "bench: a measurement failed; its log is above"

@@ -57,6 +57,7 @@ func measurements() []measurement {
 		{"pool-vm", lines(poolVM)},
 		{"large-image", lines(largeImage)},
 		{"configmap", lines(configMap)},
+		{"attestation", lines(attestation)},
 		{"volumes", lines(volumes)},
 		{"clouds", clouds},
 		{"machines", machines},

@@ -41,7 +41,7 @@ func carriers(t *testing.T, runs int) []promises.Figure {
 
 func build(t *testing.T, pkg, tags string) string {
 	file := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", tags, "-o", file, pkg)
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-tags", "grpcnotrace "+tags, "-o", file, pkg)
 	cmd.Dir, cmd.Env = stand.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)

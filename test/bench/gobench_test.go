@@ -66,6 +66,8 @@ func goFigures() []goFigure {
 		{promise: "sweep", cases: "/10000", metric: "ns/op", per: 1e9, rounds: "10x"},
 		{promise: "webhook-usual", cases: "/usual", metric: "ms-p99", rounds: "2000x"},
 		{promise: "webhook-large", cases: "/large", metric: "ms-p99", rounds: "2000x"},
+		{promise: "policy-container", cases: "/container", metric: "ms-p99", rounds: "2000x"},
+		{promise: "policy-refused", cases: "/refused", metric: "ms-p99", rounds: "2000x"},
 		{pkg: plugins, benchmark: "BenchmarkProcessCall", metric: "µs-added-p50", what: "process plugin: added to a call in process, p50", unit: "µs"},
 		{promise: "plugin-call", metric: "µs-added-p99"},
 		{pkg: plugins, benchmark: "BenchmarkSocketCall", metric: "µs-added-p50", what: "provider on a socket: added to a call in process, p50", unit: "µs"},
@@ -164,7 +166,7 @@ func runBenchmark(t *testing.T, f goFigure, runs int) []sample {
 		// Each round is a large transfer, and the benchmark takes medians itself.
 		rounds, runs = fmt.Sprintf("%dx", runs), 1
 	}
-	cmd := exec.Command("go", "test", "-tags", "integration", "-run", "^$", "-bench", "^"+f.benchmark+"$",
+	cmd := exec.Command("go", "test", "-tags", "integration,grpcnotrace", "-run", "^$", "-bench", "^"+f.benchmark+"$",
 		"-count", strconv.Itoa(runs), "-benchtime", rounds, "-timeout", "30m", f.pkg)
 	cmd.Dir = stand.Root()
 	out, err := cmd.CombinedOutput()

@@ -33,10 +33,12 @@ func sizes(t *testing.T, _ int) []promises.Figure {
 	for _, name := range []string{"agent-relay", "outrigger"} {
 		lines = append(lines, promises.Figure{What: "`" + name + "`", Measured: mib(size(t, stand.Binary(t, name))), How: "file size"})
 	}
-	for _, name := range []string{"initrd.cpio", "podvm.qcow2"} {
-		lines = append(lines, promises.Figure{What: "guest image `" + name + "`", Measured: mib(size(t, stand.Binary(t, "podvm/"+name))), How: "file size"})
-	}
-	return lines
+	guest := func(file string) int64 { return size(t, stand.Binary(t, "podvm/"+file)) }
+	plain, confidential := guest("initrd.cpio"), guest("confidential/initrd.cpio")
+	return append(lines,
+		promises.Figure{Promise: "image-size", Value: float64(plain) / (1 << 20), How: "file size"},
+		promises.Figure{Promise: "confidential-size", Value: float64(confidential-plain) / (1 << 20), How: "it has " + mib(confidential)},
+		promises.Figure{What: "guest image `podvm.qcow2`", Measured: mib(guest("podvm.qcow2")), How: "file size"})
 }
 
 func size(t *testing.T, path string) int64 {

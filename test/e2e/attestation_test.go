@@ -4,22 +4,17 @@ package e2e
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -28,6 +23,7 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/deployed"
+	"github.com/outrigger/outrigger/test/kbs"
 	"github.com/outrigger/outrigger/test/stand"
 )
 
@@ -76,111 +72,18 @@ func (s *suite) needTPMs(t *testing.T) {
 	})
 }
 
-// broker is an outrigger-kbs for one case.
-type broker struct {
-	address, url, certificate, folder string
-}
-
-// brokerOptions are what a case changes of a broker that knows the VM image and the TPMs of this node, and has default/key/1 and /2.
-type brokerOptions struct {
-	policy     string
-	references string // JSON
-	resources  map[string]string
-	sample     bool
-}
-
-// newBroker returns one that is not started: pods can name it.
-func (s *suite) newBroker(t *testing.T) *broker {
+// newBroker returns one that is not started, at which VMs reach it and which knows the TPMs of this node: pods can name it.
+func (s *suite) newBroker(t *testing.T) *kbs.Broker {
 	t.Helper()
-	b := &broker{folder: stand.Dir(t), address: freeAddress(t, s.own.control.Address)}
-	b.url = "https://" + b.address
-	var key string
-	key, b.certificate = serverCertificate(t, s.own.control.Address)
-	b.write(t, "key.pem", key)
-	b.write(t, "cert.pem", b.certificate)
-	b.write(t, "resources/default/key/1", "sesame")
-	b.write(t, "resources/default/key/2", "poppy")
-	return b
-}
-
-// start starts it where VMs reach it.
-func (b *broker) start(t *testing.T, s *suite, o brokerOptions) {
-	t.Helper()
-	for name, content := range o.resources {
-		b.write(t, "resources/"+name, content)
-	}
-	if o.references == "" {
-		out, err := exec.Command(stand.Binary(t, "podvm-image"), "measure", "-o", "rvps", filepath.Join(stand.Root(), "bin/podvm/confidential")).Output()
-		if err != nil {
-			t.Fatalf("podvm-image measure: %v", err)
-		}
-		o.references = string(out)
-	}
-	b.write(t, "references.json", o.references)
-	args := []string{
-		"serve", "--listen", b.address, "--tls-cert", b.path("cert.pem"), "--tls-key", b.path("key.pem"), "--resources", b.path("resources"),
-		"--reference-values", b.path("references.json"), "--tpm-ca", deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/tpm-ca/ca.pem"),
-	}
-	if o.policy != "" {
-		b.write(t, "policy.rego", o.policy)
-		args = append(args, "--policy", b.path("policy.rego"))
-	}
-	if o.sample {
-		args = append(args, "--allow-sample")
-	}
-	stand.Start(t, stand.Daemon{Path: stand.Binary(t, "outrigger-kbs"), Args: args, Log: b.path("log")})
-	for end := time.Now().Add(time.Minute); ; {
-		conn, err := net.Dial("tcp", b.address)
-		if err == nil {
-			conn.Close()
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%v\n%s", err, b.log(t))
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	return kbs.New(t, s.own.control.Address, deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/tpm-ca/ca.pem"))
 }
 
 // broker starts one.
-func (s *suite) broker(t *testing.T, o brokerOptions) *broker {
+func (s *suite) broker(t *testing.T, o kbs.Options) *kbs.Broker {
 	t.Helper()
 	b := s.newBroker(t)
-	b.start(t, s, o)
+	b.Start(t, o)
 	return b
-}
-
-func (b *broker) path(name string) string { return filepath.Join(b.folder, name) }
-
-func (b *broker) write(t *testing.T, name, content string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(b.path(name)), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(b.path(name), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (b *broker) log(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(b.path("log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// initdata names the broker, and has more settings.
-func (b *broker) initdata(t *testing.T, more string) *cloudinit.InitData {
-	t.Helper()
-	data, err := cloudinit.NewInitData("sha256", "0.1.0", map[string]string{
-		"cdh.toml": fmt.Sprintf("[kbc]\nname = \"cc_kbc\"\nurl = %q\nkbs_cert = \"\"\"\n%s\"\"\"\n%s", b.url, b.certificate, more),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
 }
 
 // on has a pod run in a VM of the image that attests, with an initdata.
@@ -191,45 +94,6 @@ func (p *pod) on(t *testing.T, image string, data *cloudinit.InitData) *pod {
 		t.Fatal(err)
 	}
 	return p.annotate(annotationImage, image).annotate(annotationInitdata, text)
-}
-
-func freeAddress(t *testing.T, host string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func serverCertificate(t *testing.T, address string) (keyPEM, certificate string) {
-	t.Helper()
-	key := signingKey(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.ParseIP(address)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return privatePEM(t, key), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
-
-func signingKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func privatePEM(t *testing.T, key *ecdsa.PrivateKey) string {
-	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
 // get is a script that prints what the pod's hub answers, its body also if that is an error.
@@ -252,13 +116,13 @@ func run(t *testing.T, program string, args ...string) (string, error) {
 // verifies that. In a VM that cannot attest the same pod does not start.
 func confidentialPod(t *testing.T, s *suite) {
 	s.needTPMs(t)
-	b := s.broker(t, brokerOptions{})
-	data := b.initdata(t, "")
+	b := s.broker(t, kbs.Options{})
+	data := b.InitData(t, "")
 	s.start(t, s.pod("confidential", "sleep 100000").on(t, tpmImage, data))
 	claim := s.kubectl(t, "get", "peerpods", "-o", `jsonpath={.items[?(@.spec.podName=="confidential")].metadata.name}`)
 	s.until(t, "peerpod/"+claim, `{.status.conditions[?(@.type=="Attested")].status}`, func(v string) bool { return v == "True" })
-	b.write(t, "initdata.toml", string(data.TOML()))
-	verify := []string{"--kubeconfig", s.Kubeconfig, "verify", "pod", "confidential", "-n", s.namespace, "--initdata", b.path("initdata.toml"), "--reference-values", b.path("references.json")}
+	b.Write(t, "initdata.toml", string(data.TOML()))
+	verify := []string{"--kubeconfig", s.Kubeconfig, "verify", "pod", "confidential", "-n", s.namespace, "--initdata", b.Path("initdata.toml"), "--reference-values", b.Path("references.json")}
 	out, err := run(t, "kubectl-outrigger", verify...)
 	if err != nil {
 		t.Errorf("verify: %v", err)
@@ -266,7 +130,7 @@ func confidentialPod(t *testing.T, s *suite) {
 	want(t, "verify", out, "✓ as the reference values have it: tpm_pcr04, tpm_pcr09, tpm_pcr11, tpm_pcr12")
 	want(t, "verify", out, "✓ the VM has the initdata of sha256 "+data.Digest())
 	want(t, "verify", out, "event PullImage")
-	b.write(t, "initdata.toml", string(b.initdata(t, "# another").TOML()))
+	b.Write(t, "initdata.toml", string(b.InitData(t, "# another").TOML()))
 	out, err = run(t, "kubectl-outrigger", verify...)
 	if err == nil {
 		t.Error("another initdata was verified")
@@ -287,17 +151,17 @@ func confidentialPod(t *testing.T, s *suite) {
 // specificTee: a key is for VMs with a TPM; one whose evidence is a sample's does not get it, although the broker takes such evidence.
 func specificTee(t *testing.T, s *suite) {
 	s.needTPMs(t)
-	b := s.broker(t, brokerOptions{sample: true, policy: `package policy
+	b := s.broker(t, kbs.Options{Sample: true, Policy: `package policy
 default allow := false
 allow if input.submods.cpu0["ear.veraison.annotated-evidence"].tpm
 `})
 	script := get("/info", "/cdh/resource/default/key/1")
-	log := s.play(t, s.pod("with-tpm", script).on(t, tpmImage, b.initdata(t, "")))
+	log := s.play(t, s.pod("with-tpm", script).on(t, tpmImage, b.InitData(t, "")))
 	want(t, "log", log, `"tee":"tpm"`)
 	want(t, "log", log, "sesame")
-	log = s.play(t, s.pod("without-tpm", script).on(t, policyImage, b.initdata(t, "")))
+	log = s.play(t, s.pod("without-tpm", script).on(t, policyImage, b.InitData(t, "")))
 	want(t, "log", log, `"tee":"sample"`)
-	want(t, "log of the broker", b.log(t), "the policy does not give it to this VM")
+	want(t, "log of the broker", b.Log(t), "the policy does not give it to this VM")
 	if strings.Contains(log, "sesame") {
 		t.Errorf("a VM without a TPM has the key: %s", log)
 	}
@@ -306,8 +170,8 @@ allow if input.submods.cpu0["ear.veraison.annotated-evidence"].tpm
 // remoteAttestation: a pod gets a token that says what its VM is. From a broker in the place of its own it gets none.
 func remoteAttestation(t *testing.T, s *suite) {
 	s.needTPMs(t)
-	b := s.broker(t, brokerOptions{})
-	data := b.initdata(t, "")
+	b := s.broker(t, kbs.Options{})
+	data := b.InitData(t, "")
 	log := s.play(t, s.pod("attests", get("/aa/token?token_type=kbs")).on(t, tpmImage, data))
 	var answer struct{ Token string }
 	if err := json.Unmarshal([]byte(strings.TrimSpace(log)), &answer); err != nil {
@@ -322,10 +186,10 @@ func remoteAttestation(t *testing.T, s *suite) {
 	want(t, "token", string(payload), `"ak_certified":true`)
 
 	evil := s.newBroker(t) // in the place of one whose certificate the pod has
-	evil.start(t, s, brokerOptions{policy: "package policy\ndefault allow := true\n"})
-	evil.certificate = b.certificate
-	log = s.play(t, s.pod("misled", get("/aa/token?token_type=kbs")).on(t, tpmImage, evil.initdata(t, "")))
-	if strings.Contains(log, "token") || strings.Contains(evil.log(t), "attested") {
+	evil.Start(t, kbs.Options{Policy: "package policy\ndefault allow := true\n"})
+	evil.Certificate = b.Certificate
+	log = s.play(t, s.pod("misled", get("/aa/token?token_type=kbs")).on(t, tpmImage, evil.InitData(t, "")))
+	if strings.Contains(log, "token") || strings.Contains(evil.Log(t), "attested") {
 		t.Errorf("the pod attested to another broker: %s", log)
 	}
 }
@@ -333,9 +197,9 @@ func remoteAttestation(t *testing.T, s *suite) {
 // keyRelease: a pod gets a key; who has not attested does not.
 func keyRelease(t *testing.T, s *suite) {
 	s.needTPMs(t)
-	b := s.broker(t, brokerOptions{})
-	want(t, "log", s.play(t, s.pod("keyed", get("/cdh/resource/default/key/1")).on(t, tpmImage, b.initdata(t, ""))), "sesame")
-	out, err := exec.Command("curl", "-sk", b.url+"/kbs/v0/resource/default/key/1").CombinedOutput()
+	b := s.broker(t, kbs.Options{})
+	want(t, "log", s.play(t, s.pod("keyed", get("/cdh/resource/default/key/1")).on(t, tpmImage, b.InitData(t, ""))), "sesame")
+	out, err := exec.Command("curl", "-sk", b.URL+"/kbs/v0/resource/default/key/1").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "TokenNotFound") {
 		t.Errorf("without attestation: %s, %v", out, err)
 	}
@@ -344,9 +208,9 @@ func keyRelease(t *testing.T, s *suite) {
 // keyReleaseForFailure: a VM that is not what the broker expects gets nothing, and the pod's owner reads why.
 func keyReleaseForFailure(t *testing.T, s *suite) {
 	s.needTPMs(t)
-	b := s.broker(t, brokerOptions{references: `{"tpm_pcr11": ["` + strings.Repeat("0", 64) + `"]}`})
-	s.create(t, secret("sealed-refused", map[string]string{"key": b.seal(t, "kbs:///default/key/1")}))
-	s.create(t, s.pod("refused", "echo $KEY").on(t, tpmImage, b.initdata(t, "")).container(`{env: [{name: KEY, valueFrom: {secretKeyRef: {name: sealed-refused, key: key}}}]}`))
+	b := s.broker(t, kbs.Options{References: `{"tpm_pcr11": ["` + strings.Repeat("0", 64) + `"]}`})
+	s.create(t, secret("sealed-refused", map[string]string{"key": b.Seal(t, "kbs:///default/key/1")}))
+	s.create(t, s.pod("refused", "echo $KEY").on(t, tpmImage, b.InitData(t, "")).container(`{env: [{name: KEY, valueFrom: {secretKeyRef: {name: sealed-refused, key: key}}}]}`))
 	message := s.warned(t, "refused", "Failed")
 	want(t, "Event", message, "PolicyDeny")
 	want(t, "Event", message, "tpm_pcr11")
@@ -356,55 +220,36 @@ func keyReleaseForFailure(t *testing.T, s *suite) {
 // specificKey: the policy gives a VM one key and not another.
 func specificKey(t *testing.T, s *suite) {
 	s.needTPMs(t)
-	b := s.broker(t, brokerOptions{policy: `package policy
+	b := s.broker(t, kbs.Options{Policy: `package policy
 default allow := false
 allow if {
 	data["resource-path"] == ["default", "key", "1"]
 	input.submods.cpu0["ear.status"] == "affirming"
 }
 `})
-	log := s.play(t, s.pod("one-key", get("/cdh/resource/default/key/1", "/cdh/resource/default/key/2")).on(t, tpmImage, b.initdata(t, "")))
+	log := s.play(t, s.pod("one-key", get("/cdh/resource/default/key/1", "/cdh/resource/default/key/2")).on(t, tpmImage, b.InitData(t, "")))
 	want(t, "log", log, "sesame")
-	want(t, "log of the broker", b.log(t), "resource default/key/2")
+	want(t, "log of the broker", b.Log(t), "resource default/key/2")
 	if strings.Contains(log, "poppy") {
 		t.Errorf("it has the other key, too: %s", log)
 	}
-}
-
-// seal makes a sealed Secret that points to a resource. Its key is at the broker.
-func (b *broker) seal(t *testing.T, resource string) string {
-	t.Helper()
-	const kid = "default/signing/1"
-	if _, err := os.Stat(b.path("signing.pem")); err != nil {
-		b.write(t, "signing.pem", privatePEM(t, signingKey(t)))
-		public, err := run(t, "outrigger-kbs", "seal", "--key", b.path("signing.pem"), "--public")
-		if err != nil {
-			t.Fatal(public)
-		}
-		b.write(t, "resources/"+kid, public)
-	}
-	text, err := run(t, "outrigger-kbs", "seal", "--key", b.path("signing.pem"), "--kid", "kbs:///"+kid, resource)
-	if err != nil {
-		t.Fatal(text)
-	}
-	return strings.TrimSpace(text)
 }
 
 // sealedSecret: a Secret that nobody else can read is a variable and a file in the pod, and the key of its volume. One that was changed is not opened.
 func sealedSecret(t *testing.T, s *suite) {
 	s.needTPMs(t)
 	class := s.needVolumes(t, encryptedBySecret)
-	b := s.broker(t, brokerOptions{policy: `package policy
+	b := s.broker(t, kbs.Options{Policy: `package policy
 default allow := false
 allow if input.submods.cpu0["ear.veraison.annotated-evidence"].tpm.ak_certified
 `})
-	sealed := b.seal(t, "kbs:///default/key/1")
+	sealed := b.Seal(t, "kbs:///default/key/1")
 	s.create(t, secret("sealed", map[string]string{"key": sealed, "plain": "plain text"}))
 	uses := `{env: [{name: KEY, valueFrom: {secretKeyRef: {name: sealed, key: key}}}], volumeMounts: [{name: sealed, mountPath: /sealed}, {name: locked, mountPath: /locked}]}`
 	volumes := `volumes: [{name: sealed, secret: {secretName: sealed}}, {name: locked, persistentVolumeClaim: {claimName: sealed-volume}}]`
 	const words = "the words of the pod"
-	log := s.play(t, s.pod("unseals", `echo "$KEY, $(cat /sealed/key), $(cat /sealed/plain)"; echo "`+words+`" >/locked/file; sync`).on(t, tpmImage, b.initdata(t, "")).container(uses).with(volumes),
-		keyOf("sealed-volume", b.seal(t, "kbs:///default/key/2")), claim("sealed-volume", class, "1Gi"))
+	log := s.play(t, s.pod("unseals", `echo "$KEY, $(cat /sealed/key), $(cat /sealed/plain)"; echo "`+words+`" >/locked/file; sync`).on(t, tpmImage, b.InitData(t, "")).container(uses).with(volumes),
+		keyOf("sealed-volume", b.Seal(t, "kbs:///default/key/2")), claim("sealed-volume", class, "1Gi"))
 	want(t, "log", log, "sesame, sesame, plain text")
 	s.delete(t, "unseals")
 	disk, err := os.Open(s.wantEncrypted(t, "sealed-volume", words))
@@ -424,7 +269,7 @@ allow if input.submods.cpu0["ear.veraison.annotated-evidence"].tpm.ak_certified
 	}
 	parts[2] = base64.RawURLEncoding.EncodeToString(bytes.Replace(payload, []byte("key/1"), []byte("key/2"), 1))
 	s.create(t, secret("changed", map[string]string{"key": strings.Join(parts, ".")}))
-	s.create(t, s.pod("deceived", "echo $KEY").on(t, tpmImage, b.initdata(t, "")).container(strings.ReplaceAll(`{env: [{name: KEY, valueFrom: {secretKeyRef: {name: sealed, key: key}}}]}`, "sealed", "changed")))
+	s.create(t, s.pod("deceived", "echo $KEY").on(t, tpmImage, b.InitData(t, "")).container(strings.ReplaceAll(`{env: [{name: KEY, valueFrom: {secretKeyRef: {name: sealed, key: key}}}]}`, "sealed", "changed")))
 	message := s.warned(t, "deceived", "Failed")
 	want(t, "Event", message, "variable KEY: sealed Secret: its signature is not that of the key")
 	s.delete(t, "deceived")
@@ -438,18 +283,18 @@ func imageDecryption(t *testing.T, s *suite) {
 	if _, err := rand.Read(kek); err != nil {
 		t.Fatal(err)
 	}
-	signer := signingKey(t)
+	signer := kbs.NewKey(t)
 	public, err := x509.MarshalPKIXPublicKey(signer.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
 	policy := fmt.Sprintf(`{"default": [{"type": "reject"}], "transports": {"docker": {%q: [{"type": "sigstoreSigned", "keyPath": "kbs:///default/cosign/1", "signedIdentity": {"type": "matchRepository"}}]}}}`, at+"/encrypted")
-	b := s.broker(t, brokerOptions{resources: map[string]string{
+	b := s.broker(t, kbs.Options{Resources: map[string]string{
 		"default/kek/1": string(kek), "default/policy/1": policy,
 		"default/cosign/1": string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})),
 	}})
-	b.write(t, "kek", string(kek))
-	b.write(t, "cosign.pem", privatePEM(t, signer))
+	b.Write(t, "kek", string(kek))
+	b.Write(t, "cosign.pem", kbs.PrivatePEM(t, signer))
 	// The node's containerd unpacks images, too, and cannot decrypt: it has these layers already, of busybox. The config is another, or it would name
 	// busybox to the guest.
 	image, err := mutate.Config(cluster.Busybox(t), v1.Config{Env: []string{"PATH=/bin", "OF=encryption"}})
@@ -458,20 +303,20 @@ func imageDecryption(t *testing.T, s *suite) {
 	}
 	s.own.node.Ctr(t, "images", "pull", "--plain-http", s.images.busybox)
 	plain, encrypted := push(t, at+"/plain:1", image), at+"/encrypted:1"
-	if out, err := run(t, "oci-image", "encrypt", "-key", b.path("kek"), "-kid", "kbs:///default/kek/1", plain, encrypted); err != nil {
+	if out, err := run(t, "oci-image", "encrypt", "-key", b.Path("kek"), "-kid", "kbs:///default/kek/1", plain, encrypted); err != nil {
 		t.Fatalf("oci-image encrypt: %v: %s", err, out)
 	}
-	data := b.initdata(t, "[image]\nimage_security_policy_uri = \"kbs:///default/policy/1\"\n")
+	data := b.InitData(t, "[image]\nimage_security_policy_uri = \"kbs:///default/policy/1\"\n")
 	sleeps := s.pod("unsigned", "echo decrypted").on(t, tpmImage, data).image(encrypted)
 	s.create(t, sleeps)
 	want(t, "Event", s.warned(t, "unsigned", "Failed"), "no signature")
 	s.delete(t, "unsigned")
-	if out, err := run(t, "oci-image", "sign", "-key", b.path("cosign.pem"), encrypted); err != nil {
+	if out, err := run(t, "oci-image", "sign", "-key", b.Path("cosign.pem"), encrypted); err != nil {
 		t.Fatalf("oci-image sign: %v: %s", err, out)
 	}
 	want(t, "log", s.play(t, s.pod("decrypts", "echo decrypted").on(t, tpmImage, data).image(encrypted)), "decrypted")
 
-	if err := os.Remove(b.path("resources/default/kek/1")); err != nil {
+	if err := os.Remove(b.Path("resources/default/kek/1")); err != nil {
 		t.Fatal(err)
 	}
 	s.create(t, s.pod("keyless", "echo decrypted").on(t, tpmImage, data).image(encrypted))
@@ -483,12 +328,12 @@ func imageDecryption(t *testing.T, s *suite) {
 func initDataMeasurement(t *testing.T, s *suite) {
 	s.needTPMs(t)
 	b := s.newBroker(t)
-	data := b.initdata(t, "")
-	b.start(t, s, brokerOptions{policy: onlyWith(data)})
+	data := b.InitData(t, "")
+	b.Start(t, kbs.Options{Policy: onlyWith(data)})
 	script := get("/cdh/resource/default/key/1")
 	want(t, "log", s.play(t, s.pod("measured", script).on(t, tpmImage, data)), "sesame")
-	log := s.play(t, s.pod("remeasured", script).on(t, tpmImage, b.initdata(t, "# another")))
-	want(t, "log of the broker", b.log(t), "PolicyDeny")
+	log := s.play(t, s.pod("remeasured", script).on(t, tpmImage, b.InitData(t, "# another")))
+	want(t, "log of the broker", b.Log(t), "PolicyDeny")
 	if strings.Contains(log, "sesame") {
 		t.Errorf("a pod with another initdata has the key: %s", log)
 	}
@@ -510,20 +355,20 @@ allow if {
 func nodeCannotSwap(t *testing.T, s *suite) {
 	s.needTPMs(t)
 	b := s.newBroker(t)
-	data := b.initdata(t, "")
-	b.start(t, s, brokerOptions{policy: onlyWith(data)})
+	data := b.InitData(t, "")
+	b.Start(t, kbs.Options{Policy: onlyWith(data)})
 	evil := s.newBroker(t)
-	evil.start(t, s, brokerOptions{})
-	evil.certificate = b.certificate
-	s.create(t, secret("sealed-swapped", map[string]string{"key": b.seal(t, "kbs:///default/key/1")}))
+	evil.Start(t, kbs.Options{})
+	evil.Certificate = b.Certificate
+	s.create(t, secret("sealed-swapped", map[string]string{"key": b.Seal(t, "kbs:///default/key/1")}))
 	for _, c := range []struct {
 		name, image string
 		data        *cloudinit.InitData
 		want        string
 	}{
 		{"other-image", otherTPMImage, data, "none of its"},
-		{"other-initdata", tpmImage, b.initdata(t, "# another"), "PolicyDeny"},
-		{"other-broker", tpmImage, evil.initdata(t, ""), "another certificate than the one that is expected"},
+		{"other-initdata", tpmImage, b.InitData(t, "# another"), "PolicyDeny"},
+		{"other-broker", tpmImage, evil.InitData(t, ""), "another certificate than the one that is expected"},
 	} {
 		s.create(t, s.pod(c.name, "echo $KEY").on(t, c.image, c.data).container(`{env: [{name: KEY, valueFrom: {secretKeyRef: {name: sealed-swapped, key: key}}}]}`))
 		want(t, c.name+": Event", s.warned(t, c.name, "Failed"), c.want)
@@ -537,12 +382,12 @@ func serverIdentity(t *testing.T, s *suite) {
 	ca := newAuthority(t)
 	vm, node := ca.issue(t, "podvm-server"), ca.issue(t, "node")
 	b := s.newBroker(t)
-	data := b.initdata(t, "")
-	b.start(t, s, brokerOptions{policy: onlyWith(data), resources: map[string]string{"default/vm/1": vm["tls.crt"] + vm["tls.key"]}})
+	data := b.InitData(t, "")
+	b.Start(t, kbs.Options{Policy: onlyWith(data), Resources: map[string]string{"default/vm/1": vm["tls.crt"] + vm["tls.key"]}})
 	files := []string{"create", "secret", "generic", "certs-for-tls"}
 	for name, text := range node {
-		b.write(t, "node/"+name, text)
-		files = append(files, "--from-file="+b.path("node/"+name))
+		b.Write(t, "node/"+name, text)
+		files = append(files, "--from-file="+b.Path("node/"+name))
 	}
 	s.system(t, files...)
 	roll := func(env ...string) {
@@ -557,7 +402,7 @@ func serverIdentity(t *testing.T, s *suite) {
 		"SERVER_IDENTITY=kbs:///default/vm/1", "PROXY_TIMEOUT=1m")
 
 	s.start(t, s.pod("identified", "sleep 100000").on(t, tpmImage, data))
-	want(t, "log of the broker", b.log(t), "default/vm/1")
+	want(t, "log of the broker", b.Log(t), "default/vm/1")
 	instances, err := filepath.Glob(filepath.Join(deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/instances"), "*", "*"))
 	if err != nil || len(instances) == 0 {
 		t.Fatal(instances, err)
@@ -577,7 +422,7 @@ func serverIdentity(t *testing.T, s *suite) {
 	s.create(t, s.pod("nameless", "true").annotate(annotationImage, tpmImage))
 	want(t, "Event", s.warned(t, "nameless", "FailedCreatePodSandBox", "Failed"), "the pod's initdata names none")
 	s.delete(t, "nameless")
-	s.create(t, s.pod("unidentified", "true").on(t, tpmImage, b.initdata(t, "# another")))
+	s.create(t, s.pod("unidentified", "true").on(t, tpmImage, b.InitData(t, "# another")))
 	s.warned(t, "unidentified", "FailedCreatePodSandBox", "Failed")
 	// The console has lines of its own.
 	want(t, "Event", s.kubectl(t, "get", "events", "--field-selector=type=Warning,involvedObject.name=unidentified", "-o", "jsonpath={.items[*].message}"), "PolicyDeny")

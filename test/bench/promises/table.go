@@ -22,6 +22,8 @@ func All() []Promise {
 	return []Promise{
 		{Name: "adaptor-size", What: "`cloud-api-adaptor` without cloud SDKs, its file", Bound: AtMost, Figure: 30, Unit: "MB", Section: speed, Package: Bench, Benchmark: "size"},
 		{Name: "adaptor-static", What: "shared libraries that `cloud-api-adaptor` needs", Bound: AtMost, Figure: 0, Says: "static", Section: speed, Package: Bench, Benchmark: "size"},
+		{Name: "image-size", What: "guest image `initrd.cpio`", Bound: AtMost, Figure: 28.7, Unit: "MiB", Section: speed, Package: Bench, Benchmark: "size"},
+		{Name: "confidential-size", What: "confidential guest image `initrd.cpio`, over the other", Bound: AtMost, Figure: 25, Unit: "MiB", Section: speed, Package: Bench, Benchmark: "size"},
 
 		{Name: "start-vm", What: "our share of StartVM, p50", Bound: AtMost, Figure: 25, Unit: "ms", Section: speed, Package: "internal/peerpods/adaptor", Benchmark: "BenchmarkStartVM", Idle: true},
 		{Name: "relay-added", What: "relay and forwarder: added to an agent call, p50", Bound: AtMost, Figure: 100, Unit: "µs", Section: speed, Package: "internal/peerpods/relay", Benchmark: "BenchmarkCall"},
@@ -40,6 +42,7 @@ func All() []Promise {
 		{Name: "sweep", What: "controller: one sweep of 10,000 instances", Bound: AtMost, Figure: 1, Unit: "s", Section: speed, Package: "internal/peerpods/controller", Benchmark: "BenchmarkSweep"},
 		{Name: "webhook-usual", What: "webhook: a usual pod, processor time, p99", Bound: AtMost, Figure: 5, Unit: "ms", Section: speed, Package: "internal/peerpods/webhook", Benchmark: "BenchmarkCall"},
 		{Name: "webhook-large", What: "webhook: a pod of 20 containers and 70 KB, processor time, p99", Bound: AtMost, Figure: 5, Unit: "ms", Section: speed, Package: "internal/peerpods/webhook", Benchmark: "BenchmarkCall"},
+		policy("container", "a container's creation"), policy("refused", "a command that it refuses"),
 		{Name: "plugin-call", What: "process plugin: added to a call in process, p99", Bound: AtMost, Figure: 250, Unit: "µs", Section: speed, Package: "provider/plugin", Benchmark: "BenchmarkProcessCall", Idle: true},
 		{Name: "plugin-restart", What: "process plugin: from its end in a call to the next answer", Bound: AtMost, Figure: 1, Unit: "s", Section: speed, Package: "provider/plugin", Benchmark: "BenchmarkProcessRestart"},
 
@@ -58,6 +61,7 @@ func All() []Promise {
 		{Name: "large-image", What: "pull and start of an image of 100 MiB, against copying its layer and unpacking it with tar in the same VM", Bound: AtMost, Figure: 2, Unit: "times", Section: speed, Package: Bench, Benchmark: "large-image"},
 
 		{Name: "configmap", What: "a ConfigMap of 1 MiB with 500 files, added to the start of a container in a VM", Bound: AtMost, Figure: 150, Unit: "ms", Section: speed, Package: Bench, Benchmark: "configmap", Idle: true},
+		{Name: "attestation", What: "attestation by a software TPM, added to the start of a pod in a VM", Bound: AtMost, Figure: 1, Unit: "s", Section: speed, Package: Bench, Benchmark: "attestation", Idle: true},
 		volume("sequential-write", "sequential writes"), volume("sequential-read", "sequential reads"), volume("random-write", "random writes"), volume("random-read", "random reads"),
 		{Name: "volume-mounted", What: "volume of a pod in a VM, with a file system: from the VM to its mount, without the provider's calls", Bound: AtMost, Figure: 300, Unit: "ms", Section: speed, Package: Bench, Benchmark: "volumes", Idle: true},
 
@@ -76,6 +80,11 @@ func All() []Promise {
 func podPath(name, of string) Promise {
 	return Promise{Name: name, What: "pod path: TCP throughput against the bare underlay, " + of, Bound: AtLeast, Figure: 80, Unit: "%",
 		Section: network, Package: "internal/peerpods/podnetwork", Benchmark: "BenchmarkPodPath"}
+}
+
+func policy(name, of string) Promise {
+	return Promise{Name: "policy-" + name, What: "policy of a pod of 20 containers: " + of + ", processor time, p99", Bound: AtMost, Figure: 5, Unit: "ms",
+		Section: speed, Package: "internal/cli/agentpolicy", Benchmark: "BenchmarkGenerated"}
 }
 
 func volume(way, what string) Promise {
