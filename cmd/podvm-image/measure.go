@@ -23,12 +23,19 @@ var notPredicted = []struct{ Name, Why string }{
 	{"PCR 7", "the keys of Secure Boot, and whether it is on"},
 	{"PCR 8", "the pod's: its initdata"},
 	{"PCR 10", "Linux adds up PCR 0 to 9 there"},
-	{"SNP launch measurement", "the cloud's firmware; not computed"},
+	{"SNP launch measurement", "the cloud's firmware; with --snp-firmware"},
 	{"TDX MRTD, RTMR", "the cloud's firmware; not computed"},
+}
+
+// snpOptions are those of SEV-SNP.
+type snpOptions struct {
+	firmware, hypervisor string
+	vcpus                []int
 }
 
 func measureCommand() *cobra.Command {
 	var format string
+	var snp snpOptions
 	cmd := &cobra.Command{
 		Use:   "measure IMAGE-DIR|podvm.efi",
 		Short: "Print what a TPM holds of a VM that booted this image by UEFI",
@@ -40,8 +47,13 @@ QEMU loads podvm.efi by itself (-kernel) than when the firmware finds it on a di
 Output rvps has what Trustee's reference value provider takes: a list of good
 values for each name. tpm_pcr04 and tpm_pcr11 are the names to ask for in policies.
 
-Not computed: SNP launch measurements, TDX's MRTD and RTMRs, which depend on the
-firmware of the cloud, and PCRs of firmware and Secure Boot.`,
+With --snp-firmware, the file that AWS or Google publishes of its firmware, it prints
+the launch measurements of SEV-SNP VMs there, too: of the firmware and the number of
+processors. That the firmware loads this image they do not say.
+
+Not computed: TDX's MRTD and RTMRs, and PCRs of firmware and Secure Boot.`,
+		Example: `  podvm-image measure -o rvps bin/podvm-confidential
+  podvm-image measure -o rvps --snp-firmware ovmf_img.fd --snp-hypervisor ec2 --snp-vcpus 2,4 bin/podvm-confidential`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return program.Usagef("%d arguments, want one: the folder of an image, or its podvm.efi; see %s --help", len(args), cmd.CommandPath())
@@ -49,15 +61,50 @@ firmware of the cloud, and PCRs of firmware and Secure Boot.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			launches, err := snp.measure()
+			if err != nil {
+				return err
+			}
 			expected, err := measureFile(args[0])
 			if err != nil {
 				return err
 			}
-			return printExpected(cmd.OutOrStdout(), format, expected)
+			return printExpected(cmd.OutOrStdout(), format, expected, launches)
 		},
 	}
+	f := cmd.Flags()
+	f.StringVar(&snp.firmware, "snp-firmware", "", "`file` of a cloud's firmware for SEV-SNP (AWS: ovmf_img.fd of a release of github.com/aws/uefi)")
+	f.StringVar(&snp.hypervisor, "snp-hypervisor", measure.EC2, "whose it is: "+measure.EC2+" (AWS) or "+measure.GCE+" (Google Cloud)")
+	f.IntSliceVar(&snp.vcpus, "snp-vcpus", []int{2}, "virtual processors of the instance types, comma-separated: each has another measurement")
 	commandline.Form(cmd, &format, "out", "output", "text", "json", "rvps")
 	return cmd
+}
+
+// maxVCPUs is more than any VM has.
+const maxVCPUs = 1024
+
+// measure returns a measurement for each number of processors; none without a firmware.
+func (o *snpOptions) measure() ([]measure.Launch, error) {
+	switch {
+	case o.firmware == "":
+		return nil, nil
+	case o.hypervisor != measure.EC2 && o.hypervisor != measure.GCE:
+		return nil, program.Usagef("--snp-hypervisor %q: want %s or %s", o.hypervisor, measure.EC2, measure.GCE)
+	}
+	firmware, err := os.ReadFile(o.firmware)
+	if err != nil {
+		return nil, fmt.Errorf("--snp-firmware: %w", err)
+	}
+	launches := make([]measure.Launch, len(o.vcpus))
+	for i, n := range o.vcpus {
+		if n < 1 || n > maxVCPUs {
+			return nil, program.Usagef("--snp-vcpus %d: want 1 to %d", n, maxVCPUs)
+		}
+		if launches[i], err = measure.SNP(firmware, o.hypervisor, n); err != nil {
+			return nil, fmt.Errorf("--snp-firmware %s: %w", o.firmware, err)
+		}
+	}
+	return launches, nil
 }
 
 func measureFile(path string) (*measure.Expected, error) {
@@ -75,14 +122,21 @@ func measureFile(path string) (*measure.Expected, error) {
 	return expected, nil
 }
 
-func printExpected(w io.Writer, format string, e *measure.Expected) error {
+func printExpected(w io.Writer, format string, e *measure.Expected, launches []measure.Launch) error {
 	switch format {
 	case "json":
-		return program.WriteJSON(w, e)
+		return program.WriteJSON(w, struct {
+			*measure.Expected
+			SNP []measure.Launch `json:"snp_launch_measurement,omitempty"`
+		}{e, launches})
 	case "rvps":
-		return program.WriteJSON(w, map[string][]measure.Digest{
-			"tpm_pcr04": {e.Disk4, e.Direct4}, "tpm_pcr09": {e.PCR9}, "tpm_pcr11": {e.PCR11}, "tpm_pcr12": {e.PCR12},
-		})
+		values := map[string]any{
+			"tpm_pcr04": []measure.Digest{e.Disk4, e.Direct4}, "tpm_pcr09": []measure.Digest{e.PCR9}, "tpm_pcr11": []measure.Digest{e.PCR11}, "tpm_pcr12": []measure.Digest{e.PCR12},
+		}
+		if launches != nil {
+			values["snp_launch_measurement"] = launches
+		}
+		return program.WriteJSON(w, values)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "PCR 4\t%s\tthe image, started from a disk\n", e.Disk4)
@@ -90,6 +144,9 @@ func printExpected(w io.Writer, format string, e *measure.Expected) error {
 	fmt.Fprintf(tw, "PCR 9\t%s\tcommand line and initramfs, by the kernel\n", e.PCR9)
 	fmt.Fprintf(tw, "PCR 11\t%s\tkernel, os-release, command line, initramfs, by systemd-stub\n", e.PCR11)
 	fmt.Fprintf(tw, "PCR 12\t%s\tno other command line, no more initramfs\n", e.PCR12)
+	for _, l := range launches {
+		fmt.Fprintf(tw, "SNP\t%s\tfirmware and processors at launch\n", l)
+	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// References are what claims must be: values by names. A name is that of a claim, or it behind the TEE that has it, as in tpm_pcr04; those
-// of other TEEs do not count. trusted_ak is ak_public of a TPM: Trustee's documents have that name.
+// References are what claims must be: values by names. A name is that of a claim, or it behind the TEE that has it, as in tpm_pcr04; or one
+// of trusteeNames. Those of other TEEs do not count.
 type References map[string][]string
 
 // ParseReferences reads {"NAME": ["VALUE", ...], ...}, which Trustee's sample extractor takes.
@@ -35,10 +35,24 @@ func ParseReferences(data []byte) (References, error) {
 // tees are those that names of references may begin with.
 var tees = []TEE{Sample, TPM, SNP, TDX}
 
+// trusteeNames are those of Trustee's documents and default policy (attestation-service, ear_default_policy_cpu.rego) that are not made of
+// their claim's: the claim of each, with dots where it is within others.
+var trusteeNames = map[string]struct {
+	tee   TEE
+	claim string
+}{
+	"trusted_ak":             {TPM, "ak_public"},
+	"snp_launch_measurement": {SNP, "measurement"},
+	"mr_seam":                {TDX, "quote.body.mr_seam"},
+	"mr_td":                  {TDX, "quote.body.mr_td"},
+	"rtmr_1":                 {TDX, "quote.body.rtmr_1"},
+	"rtmr_2":                 {TDX, "quote.body.rtmr_2"},
+}
+
 // claim returns the claim that a name is about, if it is one of this TEE.
 func claim(tee TEE, name string) (string, bool) {
-	if name == "trusted_ak" {
-		return "ak_public", tee == TPM
+	if known, is := trusteeNames[name]; is {
+		return known.claim, tee == known.tee
 	}
 	for _, other := range tees {
 		if of, is := strings.CutPrefix(name, string(other)+"_"); is {
@@ -56,7 +70,7 @@ func (r References) Appraise(tee TEE, claims Claims) (agree []string, err error)
 		if !is {
 			continue
 		}
-		value, has := claims[of]
+		value, has := claims.at(of)
 		if !has {
 			return nil, fmt.Errorf("the evidence of %s has no claim %q, of which there is a reference value", tee, of)
 		}
@@ -66,4 +80,16 @@ func (r References) Appraise(tee TEE, claims Claims) (agree []string, err error)
 		agree = append(agree, name)
 	}
 	return agree, nil
+}
+
+// at returns the claim at a path.
+func (c Claims) at(path string) (value any, has bool) {
+	value = c
+	for name := range strings.SplitSeq(path, ".") {
+		within, is := value.(Claims)
+		if value, has = within[name]; !is || !has {
+			return nil, false
+		}
+	}
+	return value, true
 }

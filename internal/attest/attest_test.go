@@ -38,6 +38,13 @@ func TestAppraise(t *testing.T) {
 			t.Errorf("%v: %v, %v", c.references, agree, err)
 		}
 	}
+	quote := Claims{"quote": Claims{"body": Claims{"mr_td": "cc"}}}
+	if agree, err := (References{"mr_td": {"cc"}, "snp_launch_measurement": {"x"}}).Appraise(TDX, quote); err != nil || !slices.Equal(agree, []string{"mr_td"}) {
+		t.Errorf("a claim within a quote: %v, %v", agree, err)
+	}
+	if agree, err := (References{"tdx_quote.header.mr_td": {"cc"}}).Appraise(TDX, quote); err == nil {
+		t.Errorf("a claim that is not there: %v", agree)
+	}
 	for text, want := range map[string]string{"": "JSON", "[]": "JSON", "{}": "no reference value", `{"pcr04": []}`: "has no value", `{"pcr04": "aa"}`: "JSON"} {
 		if _, err := ParseReferences([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
