@@ -19,11 +19,13 @@ TAGS    ?=
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 MODULE  := github.com/outrigger/outrigger
 LDFLAGS := -s -w -X $(MODULE)/internal/version.Version=$(VERSION) -X $(MODULE)/internal/version.Commit=$(COMMIT)
+comma := ,
+space := $(subst ,, )
 # Compilers and linkers live for seconds: collecting garbage less often saves a
 # fifth of their processor time.
 # grpc's tracing, which nobody uses, links html/template; since that calls methods by name, the linker then keeps
 # all methods of all packages: a fifth of an adaptor. The same tag is wherever something is compiled.
-GOBUILD := GOGC=$${GOGC:-400} go build -tags 'grpcnotrace $(TAGS)' -ldflags '$(LDFLAGS)'
+GOBUILD := GOGC=$${GOGC:-400} go build -tags 'grpcnotrace,$(subst $(space),$(comma),$(strip $(TAGS)))' -ldflags '$(LDFLAGS)'
 
 COMMANDS := $(notdir $(wildcard cmd/*))
 GOSOURCES = $(shell find . -name '*.go' -not -path './tools/*' 2>/dev/null) go.mod go.sum
@@ -167,15 +169,15 @@ test-schedules: ## 1,000 random schedules of faults and crashes for each cloud, 
 test-interop: setup build-all podvm demo-image ## Real containerd with our shim and Kata's (KATA_SHIM=PATH), upstream's daemons with ours (UPSTREAM_ADAPTOR=, UPSTREAM_FORWARDER=PATH)
 	OUTRIGGER_TEST_ALL=1 OUTRIGGER_TEST_KATA_SHIM='$(abspath $(KATA_SHIM))' \
 	  OUTRIGGER_TEST_UPSTREAM_ADAPTOR='$(abspath $(UPSTREAM_ADAPTOR))' OUTRIGGER_TEST_UPSTREAM_FORWARDER='$(abspath $(UPSTREAM_FORWARDER))' \
-	  go test -tags integration -count=1 -v -timeout 2h ./test/interop/...
+	  go test -tags integration,grpcnotrace -count=1 -v -timeout 2h ./test/interop/...
 
 .PHONY: test-e2e
 test-e2e: setup build-all podvm podvm-confidential kube ## The suite for every provider, in a cluster of its own (CLOUD_PROVIDER=qemu) (root)
-	OUTRIGGER_TEST_ALL=1 go test -tags integration -count=1 -v -timeout 40m ./test/e2e -provider '$(or $(CLOUD_PROVIDER),qemu)'
+	OUTRIGGER_TEST_ALL=1 go test -tags integration,grpcnotrace -count=1 -v -timeout 40m ./test/e2e -provider '$(or $(CLOUD_PROVIDER),qemu)'
 
 .PHONY: test-nodes
 test-nodes: setup build-all kube capi node-image ## Cluster API makes three nodes of a Docker Engine from the node image: Ready, pods, restart, deletion (root, 2 GB of memory)
-	OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 40m -run '^TestNodes' ./test/capi
+	OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration,grpcnotrace -count=1 -v -timeout 40m -run '^TestNodes' ./test/capi
 
 .PHONY: upstream-specs
 upstream-specs:
@@ -184,7 +186,7 @@ upstream-specs:
 .PHONY: test-capi-upstream
 test-capi-upstream: setup build-all kube capi upstream-specs node-image $(OLDERNODE) ## Cluster API's own specifications with both families (docs/capi-upstream.md) (root)
 	OUTRIGGER_TEST_ALL=1 OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar OUTRIGGER_NODE_IMAGE_OLDER=$(OLDERNODE) \
-	  go test -tags integration -count=1 -v -timeout 150m -run '^TestUpstreamSpecs' ./test/capi
+	  go test -tags integration,grpcnotrace -count=1 -v -timeout 150m -run '^TestUpstreamSpecs' ./test/capi
 
 # Tests have no network: what vSphere's manager is built from is fetched before.
 .PHONY: vsphere-modules
@@ -193,12 +195,12 @@ vsphere-modules:
 
 .PHONY: test-vsphere-ccm
 test-vsphere-ccm: setup build-all kube vsphere-modules ## vSphere's own cloud controller manager out of examples/ccm-bundle-vsphere, on a node, at a vCenter without machines (root; 5 minutes of processor time the first time)
-	OUTRIGGER_VSPHERE_CCM=1 go test -tags integration -count=1 -v -timeout 20m -run '^TestRealManager' ./test/vsphereccm
+	OUTRIGGER_VSPHERE_CCM=1 go test -tags integration,grpcnotrace -count=1 -v -timeout 20m -run '^TestRealManager' ./test/vsphereccm
 
 .PHONY: test-openstack
 test-openstack: ## All checks of the contract on a real OpenStack control plane out of Debian's packages, which it installs: 350 packages, 3 GB of memory (root)
 	@build/setup.sh openstack
-	OUTRIGGER_REAL_OPENSTACK=1 go test -tags integration -count=1 -v -timeout 90m -run '^TestOpenStack$$' ./test/realcloud
+	OUTRIGGER_REAL_OPENSTACK=1 go test -tags integration,grpcnotrace -count=1 -v -timeout 90m -run '^TestOpenStack$$' ./test/realcloud
 
 .PHONY: cluster
 cluster: setup build-all kube podvm ## Kubernetes with Outrigger on one node, in namespaces of its own, until ^C (root)

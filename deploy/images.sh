@@ -33,7 +33,7 @@ compile() { # compile COMMAND...: static, for each architecture
   [ -z "${PROGRAMS:-}" ] || return 0
   for a in ${arch//,/ }; do
     mkdir -p "$work/$a"
-    CGO_ENABLED=0 GOOS=linux GOARCH=$a go build -trimpath -buildvcs=false -tags "grpcnotrace ${TAGS:-}" -ldflags "$ldflags" \
+    CGO_ENABLED=0 GOOS=linux GOARCH=$a go build -trimpath -buildvcs=false -tags "grpcnotrace,${TAGS// /,}" -ldflags "$ldflags" \
       -o "$work/$a/" "${@/#/./cmd/}"
   done
   go build -o "$packer" ./cmd/oci-image

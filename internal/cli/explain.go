@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/cli/agentpolicy"
 	"github.com/outrigger/outrigger/internal/commandline"
@@ -54,7 +55,7 @@ It ends with 0 if the request is allowed, with 1 if it is refused.`,
 			if dash := cmd.ArgsLenAtDash(); len(args) == 0 || dash != 1 && (dash >= 0 || len(args) > 1) {
 				return errors.New("want one FILE, and a command after --")
 			}
-			return q.check(len(args) > 1)
+			return q.check(args[0], len(args) > 1)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := a.explainPolicy(cmd.Context(), args[0], &q, args[1:])
@@ -72,8 +73,10 @@ It ends with 0 if the request is allowed, with 1 if it is refused.`,
 	return cmd
 }
 
-func (q *question) check(command bool) error {
+func (q *question) check(file string, command bool) error {
 	switch {
+	case file == "-" && q.input == "-":
+		return errors.New("FILE and --input are both standard input: name a file for one of them")
 	case command == (q.request != ""):
 		return errors.New("want either --request, or a command after --")
 	case command && q.input != "":
@@ -100,12 +103,9 @@ func (a *App) explainPolicy(ctx context.Context, file string, q *question, comma
 	}
 	v := &verdict{Request: name}
 	refusal := p.Allow(ctx, name, input)
-	v.Allowed = refusal == nil
-	switch {
-	case refusal != nil:
+	v.Allowed = refusal == nil || p.Failures()
+	if refusal != nil {
 		v.Why = refusal.Error()
-	case p.Failures():
-		v.Why = "its AllowRequestsFailingPolicy lets everything pass"
 	}
 	return v, nil
 }
@@ -124,7 +124,7 @@ func (a *App) readPolicy(file string) (string, error) {
 		}
 		initdata = string(text)
 	default:
-		pod, err := a.readPod(file)
+		pod, err := a.readPod(file, yaml.Unmarshal) // a cluster's Pods may have fields that are newer than this program
 		if err != nil {
 			return "", err
 		}
@@ -167,7 +167,7 @@ func (a *App) printVerdict(v *verdict, output string) (err error) {
 	case !v.Allowed:
 		_, err = fmt.Fprintln(out, v.Why)
 	case v.Why != "":
-		_, err = fmt.Fprintf(out, "the pod's policy allows %s: %s\n", v.Request, v.Why)
+		_, err = fmt.Fprintf(out, "%s; its AllowRequestsFailingPolicy lets it pass\n", v.Why)
 	default:
 		_, err = fmt.Fprintf(out, "the pod's policy allows %s\n", v.Request)
 	}

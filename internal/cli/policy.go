@@ -50,7 +50,7 @@ not start. What no policy can say is an error by its field.`,
 				pinned, err := img.ByDigest()
 				return &agentpolicy.Image{Pinned: pinned, Config: img.Config}, err
 			}
-			pod, err := a.readPod(args[0])
+			pod, err := a.readPod(args[0], yaml.UnmarshalStrict)
 			if err == nil && pod.Annotations[cloudinit.InitDataAnnotation] != "" {
 				err = fmt.Errorf("metadata.annotations: the Pod has initdata already: remove %s, and put its entries beside the policy", cloudinit.InitDataAnnotation)
 			}
@@ -73,13 +73,14 @@ not start. What no policy can say is an error by its field.`,
 	return cmd
 }
 
-func (a *App) readPod(file string) (*corev1.Pod, error) {
+// readPod takes how strictly it reads: yaml.Unmarshal or yaml.UnmarshalStrict.
+func (a *App) readPod(file string, unmarshal func([]byte, any, ...yaml.JSONOpt) error) (*corev1.Pod, error) {
 	data, err := a.readInput(file, maxPod)
 	if err != nil {
 		return nil, err
 	}
 	pod := &corev1.Pod{}
-	if err := yaml.UnmarshalStrict(data, pod); err != nil {
+	if err := unmarshal(data, pod); err != nil {
 		return nil, err
 	}
 	if pod.APIVersion != "v1" || pod.Kind != "Pod" {

@@ -100,7 +100,7 @@ func TestDiskRequestThatComesLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for s.World.Calls()["compute.disks.insert"] == 0 && t.Context().Err() == nil {
-			runtime.Gosched()
+			time.Sleep(time.Millisecond)
 		}
 		cancel()
 	}()

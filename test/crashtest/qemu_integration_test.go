@@ -47,7 +47,7 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	root := stand.Root()
-	build := exec.Command("go", "build", "-tags", "failpoints", "-o", dir+"/", "./cmd/cloud-api-adaptor", "./cmd/agent-relay")
+	build := exec.Command("go", "build", "-tags", "failpoints,grpcnotrace", "-o", dir+"/", "./cmd/cloud-api-adaptor", "./cmd/agent-relay")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)

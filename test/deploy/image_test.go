@@ -21,7 +21,7 @@ import (
 // environment, and has no container for a relay.
 func TestImageHasUpstreamsNames(t *testing.T) {
 	programs, out := t.TempDir(), t.TempDir()
-	build := exec.Command("go", "build", "-tags", "libvirt", "-o", programs+"/", "../../cmd/cloud-api-adaptor", "../../cmd/oci-image")
+	build := exec.Command("go", "build", "-tags", "libvirt,grpcnotrace", "-o", programs+"/", "../../cmd/cloud-api-adaptor", "../../cmd/oci-image")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as in the image
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)

@@ -53,11 +53,11 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{template, key, encode("CERTIFICATE", der)}
 }
 
-func certificate(name string, serial int64) *x509.Certificate {
+func certificate(name string, serial int64, usages ...x509.ExtKeyUsage) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage: usages,
 	}
 }
 
@@ -65,14 +65,17 @@ func encode(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// issue returns what a Secret with a certificate holds.
-func (a *authority) issue(t *testing.T, name string) map[string]string {
+// issue returns what a Secret with a certificate holds. By default it is for servers and clients.
+func (a *authority) issue(t *testing.T, name string, usages ...x509.ExtKeyUsage) map[string]string {
 	t.Helper()
+	if usages == nil {
+		usages = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, certificate(name, time.Now().UnixNano()), a.cert, &key.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, certificate(name, time.Now().UnixNano(), usages...), a.cert, &key.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
 	}

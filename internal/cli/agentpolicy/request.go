@@ -32,9 +32,17 @@ func Input(name string, text []byte) (map[string]any, error) {
 	if err := decoder.Decode(&fields); err != nil {
 		return nil, fmt.Errorf("the input is not a JSON object: %w", err)
 	}
-	// Input makes these two of a file's mode and data.
-	delete(fields, "file_type")
-	delete(fields, "symlink_target")
+	if decoder.More() {
+		return nil, errors.New("the input is more than one JSON value")
+	}
+	// These are not of the protocol: policy.Input makes them of a file's mode and data.
+	given := map[string]any{}
+	for _, made := range []string{"file_type", "symlink_target"} {
+		if value, is := fields[made]; is && name == "CopyFileRequest" {
+			given[made] = value
+			delete(fields, made)
+		}
+	}
 	if text, err = json.Marshal(asInProto(fields)); err != nil {
 		return nil, err
 	}
@@ -42,7 +50,9 @@ func Input(name string, text []byte) (map[string]any, error) {
 	if err := protojson.Unmarshal(text, request); err != nil {
 		return nil, fmt.Errorf("the input is not a %s: %w", name, err)
 	}
-	return policy.Input(request), nil
+	input := policy.Input(request)
+	maps.Copy(input, given)
+	return input, nil
 }
 
 // asInProto undoes what Rust calls fields named type.

@@ -20,8 +20,9 @@ func TestInputAsThePolicyHasIt(t *testing.T) {
 		"CreateContainerRequest": asAsked(),
 		"CopyFileRequest":        &agent.CopyFileRequest{Path: "/etc/hosts", FileMode: 0o100644, Offset: 9007199254740993},
 		"ReadStreamRequest":      &agent.ReadStreamRequest{},
+		"CopyFileRequest ":       &agent.CopyFileRequest{Path: "/etc/hosts", FileMode: 0o120777, Data: []byte("/etc")},
 	} {
-		want := policy.Input(request)
+		name, want := strings.TrimSpace(name), policy.Input(request)
 		text, err := json.Marshal(want)
 		if err != nil {
 			t.Fatal(err)
@@ -37,6 +38,7 @@ func TestNoInput(t *testing.T) {
 		`no request "ExecProcess"`: {"ExecProcess", "{}"},
 		`no request "Process"`:     {"Process", "{}"}, // a message that is part of others
 		"not a JSON object":        {"ExecProcessRequest", "[]"},
+		"more than one":            {"ExecProcessRequest", "{} {}"},
 		"unexpected EOF":           {"ExecProcessRequest", "{"},
 		`"proces"`:                 {"ExecProcessRequest", `{"proces": {}}`},
 		`"args"`:                   {"ExecProcessRequest", `{"process": {"args": []}}`},

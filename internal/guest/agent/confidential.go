@@ -41,8 +41,9 @@ type Confidential interface {
 	Attest(ctx context.Context)
 	Status() attest.Status
 	Evidence(ctx context.Context, reportData []byte) (json.RawMessage, error)
-	// Unseal opens a sealed Secret.
+	// Unseal opens a sealed Secret, UnsealVolumeKey one that is for that.
 	Unseal(ctx context.Context, text []byte) ([]byte, error)
+	UnsealVolumeKey(ctx context.Context, text []byte) ([]byte, error)
 	// AdmitImage, DecryptLayer and Pulled are those of [pull.Config].
 	AdmitImage(ctx context.Context, image *pull.Candidate) error
 	DecryptLayer(ctx context.Context, layer v1.Descriptor, ciphertext io.Reader) (io.Reader, error)
@@ -201,12 +202,21 @@ func (a *Agent) bringAuth(ctx context.Context) error {
 	return nil
 }
 
-// unseal opens a sealed Secret for another program of this VM.
+// answerTime is how much earlier than its caller the agent gives up, so that the caller hears why.
+const answerTime = 5 * time.Second
+
+// unseal opens the sealed key of a disk for the forwarder.
 func (a *Agent) unseal(ctx context.Context, sealed []byte) ([]byte, error) {
-	if of := a.confidential.Load(); of != nil {
-		return of.Unseal(ctx, sealed)
+	of := a.confidential.Load()
+	if of == nil {
+		return nil, errNoPod
 	}
-	return nil, errNoPod
+	if end, has := ctx.Deadline(); has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-answerTime))
+		defer cancel()
+	}
+	return of.UnsealVolumeKey(ctx, sealed)
 }
 
 // serveUnseal lets other programs of this VM ask for that, by a socket beside the agent's, in an image that can.

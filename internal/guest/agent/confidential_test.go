@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -34,6 +35,14 @@ func (*opener) Status() attest.Status {
 
 func (*opener) Evidence(_ context.Context, reportData []byte) (json.RawMessage, error) {
 	return json.Marshal(reportData)
+}
+
+func (o *opener) UnsealVolumeKey(ctx context.Context, text []byte) ([]byte, error) {
+	if bytes.HasPrefix(text, []byte("sealed.slow.")) {
+		<-ctx.Done()
+		return nil, errors.New("the broker does not answer")
+	}
+	return o.Unseal(ctx, text)
 }
 
 func (o *opener) Unseal(_ context.Context, text []byte) ([]byte, error) {
@@ -196,6 +205,11 @@ func TestUnsealForTheForwarder(t *testing.T) {
 	}
 	if _, err := ask("sealed.refused.0.0"); err == nil || err.Error() != "the broker refuses" {
 		t.Errorf("refused: %v", err)
+	}
+	hurried, cancel := context.WithTimeout(t.Context(), answerTime+50*time.Millisecond)
+	defer cancel()
+	if _, err := unseal.Ask(hurried, unseal.Beside(socket), []byte("sealed.slow.0.0")); err == nil || err.Error() != "the broker does not answer" {
+		t.Errorf("slow: %v", err)
 	}
 	a.confidential.Store(nil)
 	if _, err := ask("sealed.secret.0.0"); err == nil || !strings.Contains(err.Error(), "there is no pod") {

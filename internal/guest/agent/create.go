@@ -90,7 +90,7 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if err := a.unsealEnv(ctx, c, spec.Process.Env); err != nil {
-		return err
+		return fail(codes.FailedPrecondition, err)
 	}
 	c.noNewPrivileges = spec.Process.NoNewPrivileges
 	if err := writeJSON(filepath.Join(c.bundle, "config.json"), spec); err != nil {
@@ -222,7 +222,7 @@ func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRe
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if err := a.unsealEnv(ctx, c, spec.Env); err != nil {
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
+		return nil, fail(codes.FailedPrecondition, err)
 	}
 	spec.ApparmorProfile, spec.SelinuxLabel = "", ""
 	spec.NoNewPrivileges = spec.NoNewPrivileges || c.noNewPrivileges

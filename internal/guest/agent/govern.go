@@ -26,8 +26,9 @@ import (
 
 // Policy says what the node may ask of this agent.
 type Policy interface {
-	// Allow returns nil if a request may be served.
+	// Allow returns nil if the policy allows a request. Failures reports whether the others may be served, too.
 	Allow(ctx context.Context, request proto.Message) error
+	Failures() bool
 	// State is what it remembers, for the next agent.
 	State() []byte
 }
@@ -99,8 +100,11 @@ func (a *Agent) allow(ctx context.Context, request proto.Message) error {
 		return nil
 	}
 	if err := a.governor.policy.Allow(ctx, request); err != nil {
-		a.log.Warn("refused by the pod's policy", "err", err)
-		return status.Error(codes.PermissionDenied, err.Error())
+		passes := a.governor.policy.Failures()
+		a.log.Warn("refused by the pod's policy", "err", err, "passes", passes)
+		if !passes {
+			return status.Error(codes.PermissionDenied, err.Error())
+		}
 	}
 	state := a.governor.policy.State()
 	if bytes.Equal(state, a.governor.state) {

@@ -3,8 +3,10 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +34,8 @@ func (p *naming) Allow(_ context.Context, request proto.Message) error {
 }
 
 func (p *naming) State() []byte { return []byte(p.seen) }
+
+func (p *naming) Failures() bool { return strings.HasPrefix(p.text, "debug ") }
 
 // withEngine is an agent of an image with policies, whose pod has this one.
 func withEngine(t *testing.T, policy string) *Agent {
@@ -93,6 +97,12 @@ func TestPolicyGoverns(t *testing.T) {
 	a = withEngine(t, "CreateContainerRequest")
 	if served, err := ask(t, a, "/outrigger.guest.v1.Guest/ReadCopied", &guest.ReadCopiedRequest{}); served {
 		t.Errorf("a container's last words without ReadStreamRequest: %v", err)
+	}
+	var log bytes.Buffer
+	a = withEngine(t, "debug CreateContainerRequest")
+	a.log = slog.New(slog.NewTextHandler(&log, nil))
+	if served, err := ask(t, a, service+"ExecProcess", &agent.ExecProcessRequest{}); !served || err != nil || !strings.Contains(log.String(), "refuses ExecProcessRequest") {
+		t.Errorf("a policy that lets pass what it refuses: %v, %v, log %q", served, err, &log)
 	}
 }
 

@@ -291,6 +291,15 @@ func TestUnseal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for text, want := range map[string]string{
+		good: "it is not for a volume", // the pod's other Secrets
+		seal(t, key, kid, envelope(sealedWith(t, kek, iv, string(dek)), sealedWith(t, dek, iv, "open"))): "it is not for a volume",
+		seal(t, key, kid, strings.Replace(vault, "secret/1", "volume/1", 1)):                             "not found",
+	} {
+		if plain, err := h.UnsealVolumeKey(t.Context(), []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("as a volume's key: %q, %v; want %s", plain, err, want)
+		}
+	}
 	for name, c := range map[string]struct{ text, want string }{
 		"vault":              {good, "sesame"},
 		"vault, line feed":   {good + "\n", "sesame"},

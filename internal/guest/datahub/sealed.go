@@ -15,6 +15,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/outrigger/outrigger/internal/attest"
+	"github.com/outrigger/outrigger/internal/keybroker"
 )
 
 // MaxSealed is the largest sealed Secret in bytes: a Secret has at most 1 MiB, and base64 a third more.
@@ -42,6 +43,25 @@ type sealedSecret struct {
 
 // Unseal returns the plain text of a sealed Secret.
 func (h *Hub) Unseal(ctx context.Context, text []byte) ([]byte, error) {
+	return h.unseal(ctx, text, func(*sealedSecret) error { return nil })
+}
+
+// UnsealVolumeKey is Unseal for the key of a disk. Whoever has the disk can try keys, so that no other Secret of the pod may be one: the node
+// chooses the seal.
+func (h *Hub) UnsealVolumeKey(ctx context.Context, text []byte) ([]byte, error) {
+	return h.unseal(ctx, text, func(s *sealedSecret) error {
+		path, err := keybroker.ResourcePath(s.Name)
+		if parts := strings.Split(path, "/"); s.Type == "vault" && err == nil && len(parts) == 4 && parts[2] == volumeKey {
+			return nil
+		}
+		return fmt.Errorf("it is not for a volume: want one of type vault with the resource kbs:///REPOSITORY/%s/TAG", volumeKey)
+	})
+}
+
+// volumeKey is the type of resources that are keys of volumes.
+const volumeKey = "volume"
+
+func (h *Hub) unseal(ctx context.Context, text []byte, check func(*sealedSecret) error) ([]byte, error) {
 	if len(text) > MaxSealed {
 		return nil, fmt.Errorf("sealed Secret: %d bytes, at most %d are read", len(text), MaxSealed)
 	}
@@ -52,6 +72,9 @@ func (h *Hub) Unseal(ctx context.Context, text []byte) ([]byte, error) {
 	var secret sealedSecret
 	if err := json.Unmarshal(payload, &secret); err != nil {
 		return nil, errors.New("sealed Secret: its payload is not the JSON that is expected there")
+	}
+	if err := check(&secret); err != nil {
+		return nil, fmt.Errorf("sealed Secret: %w", err)
 	}
 	plain, err := h.open(ctx, &secret)
 	if err != nil {

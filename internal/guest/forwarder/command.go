@@ -5,10 +5,12 @@ package forwarder
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -25,6 +27,7 @@ import (
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/timeline/marks"
 	"github.com/outrigger/outrigger/internal/version"
+	"github.com/outrigger/outrigger/internal/wholefile"
 )
 
 // Main is agent-protocol-forwarder.
@@ -140,8 +143,12 @@ func (c *command) readFiles(ctx context.Context) error {
 // that cannot attest.
 var ServerIdentity func(ctx context.Context, provisioned, uri string, log *slog.Logger) ([]byte, error)
 
-// identityTime bounds an attempt; then PID 1 starts this program again.
-const identityTime = 2 * time.Minute
+const (
+	// identityTime bounds an attempt; then PID 1 starts this program again.
+	identityTime = 2 * time.Minute
+	// identityFile is where it is in the VM's memory, beside the configuration; process-user-data does not write it.
+	identityFile = "server-identity.pem"
+)
 
 // bringIdentity has certificate and key brought from the broker: the node and its cloud have read what is in config.
 func (c *command) bringIdentity(ctx context.Context, config *apf.Config) error {
@@ -154,14 +161,38 @@ func (c *command) bringIdentity(ctx context.Context, config *apf.Config) error {
 	case ServerIdentity == nil, c.options.Kata != nil:
 		return errors.New("tls-server-identity: the VM's key is at a key broker, and this VM image does not attest by itself: use one of podvm-image build --confidential")
 	}
-	ctx, cancel := context.WithTimeout(ctx, identityTime)
-	defer cancel()
-	pem, err := ServerIdentity(ctx, filepath.Dir(c.config), uri, c.options.Logger)
+	// One that was killed goes on without the broker.
+	kept := filepath.Join(filepath.Dir(c.config), identityFile)
+	pem, err := os.ReadFile(kept)
+	if errors.Is(err, fs.ErrNotExist) {
+		ctx, cancel := context.WithTimeout(ctx, identityTime)
+		defer cancel()
+		if pem, err = ServerIdentity(ctx, filepath.Dir(c.config), uri, c.options.Logger); err == nil {
+			err = checkIdentity(pem)
+		}
+		if err == nil {
+			err = wholefile.Replace(kept, pem, 0o600)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("tls-server-identity: %w", err)
 	}
 	config.TLSServerCert, config.TLSServerKey = string(pem), string(pem)
 	return nil
+}
+
+// checkIdentity refuses a certificate by which its owner could be a node, too: a VM asks of who calls it only that the CA has said so.
+func checkIdentity(pem []byte) error {
+	pair, err := tls.X509KeyPair(pem, pem)
+	if err != nil {
+		return fmt.Errorf("want a certificate and its key, PEM: %w", err)
+	}
+	for _, usage := range pair.Leaf.ExtKeyUsage {
+		if usage == x509.ExtKeyUsageServerAuth && len(pair.Leaf.ExtKeyUsage) == 1 && len(pair.Leaf.UnknownExtKeyUsage) == 0 {
+			return nil
+		}
+	}
+	return errors.New("its certificate has to have the extended key usage serverAuth and no other: who has it could be a node to other VMs")
 }
 
 // tlsConfig takes each part from its file if there is one, else from config.

@@ -304,7 +304,8 @@ func TestConfigurationErrorsNameTheKey(t *testing.T) {
 	}
 }
 
-// TestIdentityOfTheBroker: key and certificate are those of the key broker; what is not a key there is not shown.
+// TestIdentityOfTheBroker: key and certificate are those of the key broker, which is asked once; what is not a key there is not shown, and who has it is
+// not a node.
 func TestIdentityOfTheBroker(t *testing.T) {
 	b, err := podtls.NewBundle("podvm-server", time.Now())
 	if err != nil {
@@ -314,21 +315,25 @@ func TestIdentityOfTheBroker(t *testing.T) {
 	for text, want := range map[string]string{
 		string(b.ServerCertPEM) + string(b.ServerKeyPEM): "",
 		string(b.ServerCertPEM) + "hunter2":              "found a certificate rather than a key",
-		"":                                               "is missing",
+		"":                                               "want a certificate and its key",
+		string(b.ClientCertPEM) + string(b.ClientKeyPEM): "could be a node to other VMs",
 	} {
+		asked, dir := 0, t.TempDir()
 		ServerIdentity = func(_ context.Context, provisioned, uri string, _ *slog.Logger) ([]byte, error) {
-			if provisioned != "/run/peerpod" || uri != "kbs:///default/vm/1" {
+			if asked++; provisioned != dir || uri != "kbs:///default/vm/1" {
 				t.Errorf("asked for %s with the initdata in %s", uri, provisioned)
 			}
 			return []byte(text), nil
 		}
-		c := &command{config: apf.DefaultPath}
-		made, err := c.tlsConfig(t.Context(), &apf.Config{TLSServerIdentity: "kbs:///default/vm/1", TLSClientCA: string(b.CAPEM)})
-		switch {
-		case want == "" && (err != nil || len(made.Certificates) != 1):
-			t.Error(err)
-		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2")):
-			t.Errorf("error %v, want %q", err, want)
+		for again := range 2 {
+			c := &command{config: filepath.Join(dir, "apf.json")}
+			made, err := c.tlsConfig(t.Context(), &apf.Config{TLSServerIdentity: "kbs:///default/vm/1", TLSClientCA: string(b.CAPEM)})
+			switch {
+			case want == "" && (err != nil || len(made.Certificates) != 1 || asked != 1):
+				t.Errorf("asked %d times: %v", asked, err)
+			case want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") || asked != again+1):
+				t.Errorf("asked %d times: error %v, want %q", asked, err, want)
+			}
 		}
 	}
 }

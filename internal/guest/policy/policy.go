@@ -113,7 +113,7 @@ func bounded(err error) error {
 	return err
 }
 
-// Failures reports whether the policy lets pass what it refuses: a debugging aid.
+// Failures reports whether what the policy refuses is to pass: a debugging aid.
 func (p *Policy) Failures() bool { return p.failures }
 
 // Allow returns nil if the policy allows a request with this [Input], and a [Refused] if not.
@@ -133,9 +133,6 @@ func (p *Policy) Allow(ctx context.Context, request string, input map[string]any
 		}
 	case err == nil:
 		err = fmt.Errorf("its rule %s is false", request)
-	}
-	if p.failures {
-		return nil
 	}
 	why := bounded(err).Error()
 	if answer.printed != "" {

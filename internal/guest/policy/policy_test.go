@@ -90,7 +90,7 @@ func TestDecisions(t *testing.T) {
 		"no rule":                 {ofGenpolicy, "CopyFileRequest", Input(&agent.CopyFileRequest{}), "no rule that says anything"},
 		"without a default":       {"package agent_policy\nA if input.path == \"/x\"", "A", nil, "its rule A is false"},
 		"syntax of Rego 1":        {"package agent_policy\nimport rego.v1\nA if input.path == \"/x\"", "A", Input(&agent.CopyFileRequest{Path: "/x"}), ""},
-		"debugging":               {"package agent_policy\ndefault AllowRequestsFailingPolicy := true\ndefault A := false", "A", nil, ""},
+		"debugging":               {"package agent_policy\ndefault AllowRequestsFailingPolicy := true\ndefault A := false", "A", nil, "its rule A is false"},
 		"neither true nor false":  {"package agent_policy\nA := 7", "A", nil, "neither true, false nor an object"},
 		"an object without words": {"package agent_policy\nA := {\"ops\": []}", "A", nil, "without allowed"},
 		"a bad change":            {"package agent_policy\nA := {\"allowed\": true, \"ops\": [{\"op\": \"remove\", \"path\": \"/nothing\"}]}", "A", nil, "changes of the state"},
@@ -101,7 +101,11 @@ func TestDecisions(t *testing.T) {
 		"what is not set":         {"package agent_policy\nA if { input.OCI == null; input.storages == []; input.exec_id == \"\" }", "A", Input(&agent.CreateContainerRequest{}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := compile(t, c.policy, nil).Allow(t.Context(), c.request, c.input)
+			p := compile(t, c.policy, nil)
+			if p.Failures() != (name == "debugging") {
+				t.Error("what it refuses passes:", p.Failures())
+			}
+			err := p.Allow(t.Context(), c.request, c.input)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%v; want %q", err, c.want)
 			}

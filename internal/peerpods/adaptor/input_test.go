@@ -115,6 +115,9 @@ func TestBadOptions(t *testing.T) {
 		"secrets in user-data": {func(o *adaptor.Options) {
 			o.AuthFile, o.TLS.OwnCA = write("e", `{"auths":{}}`), &adaptor.OwnCA{ServerIdentity: "kbs:///default/vm/1"}
 		}, "-server-identity (SERVER_IDENTITY) goes without -auth-file"},
+		"identity of nobody": {func(o *adaptor.Options) {
+			o.TLS.Disabled, o.TLS.OwnCA = true, &adaptor.OwnCA{ServerIdentity: "kbs:///default/vm/1"}
+		}, "-server-identity (SERVER_IDENTITY) goes without -disable-tls"},
 		"nobody issues":      {func(o *adaptor.Options) { o.TLS.Issue = nil }, "issuer"},
 		"folder not makable": {func(o *adaptor.Options) { o.PodsDir = write("d", "") + "/pods" }, "pods folder"},
 	} {

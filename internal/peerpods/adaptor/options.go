@@ -245,6 +245,8 @@ func (o *Options) Check() error {
 	if ca := o.TLS.OwnCA; ca != nil {
 		_, err := ca.read()
 		wrong(err != nil, "own CA: %v", err)
+		wrong(ca.ServerIdentity != "" && (o.TLS.Disabled || o.TLS.SkipVerify),
+			"-server-identity (SERVER_IDENTITY) goes without -disable-tls and -tls-skip-verify: nobody would look at it")
 		wrong(ca.ServerIdentity != "" && o.AuthFile != "",
 			"-server-identity (SERVER_IDENTITY) goes without -auth-file (AUTH_FILE): user-data takes no secret then. Put the credentials at the key broker, and authenticated_registry_credentials_uri into the initdata")
 	}

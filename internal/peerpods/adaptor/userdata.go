@@ -151,7 +151,7 @@ func (s *Service) forwarderConfig(rec *Record, id *Identity) (*apf.Config, error
 		config.TLSServerCert = id.ServerCert
 		config.TLSClientCA = id.CA
 	}
-	if ca := s.opts.TLS.OwnCA; ca != nil && ca.ServerIdentity != "" && !s.opts.TLS.Disabled {
+	if ca := s.opts.TLS.OwnCA; ca != nil && ca.ServerIdentity != "" {
 		own, err := ca.read()
 		if err != nil {
 			return nil, fmt.Errorf("own CA: %w", err)
