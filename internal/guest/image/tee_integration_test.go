@@ -5,6 +5,7 @@
 package image
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +29,12 @@ func TestVMThatTakesItselfForConfidential(t *testing.T) {
 	ordinary.check(t, "tsm", "mkdir /sys/kernel/config/tsm/report/probe: no such file or directory")
 	if console, _ := ordinary.out.read(); strings.Contains(console, "TEE") || strings.Contains(console, "vouches") {
 		t.Error("an ordinary VM speaks of a TEE")
+	}
+	initrd, err := os.ReadFile(filepath.Join(image, "initrd.cpio"))
+	for _, alias := range []string{"platform:sev-guest sev_guest\n", "0116* tdx_guest\n"} {
+		if err != nil || !bytes.Contains(initrd, []byte(alias)) {
+			t.Errorf("the image has no %q: a VM with such a processor would not load its driver, %v", alias, err)
+		}
 	}
 	replaceFile(t, image, "modules.alias", "cpu:type:x86* sev_guest\ncpu:type:x86* tdx_guest\n")
 	v := startVM(t, boot...)
