@@ -9,12 +9,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -350,8 +352,8 @@ allow if {
 `, data.Digest())
 }
 
-// nodeCannotSwap: who has the node boots another image, gives the VM another initdata or another broker: the pod's Secret stays closed, and an Event names
-// what differs.
+// nodeCannotSwap: who has the node boots another image, gives the VM another initdata, another broker or other user-data: the pod's Secret stays closed,
+// and an Event names what differs.
 func nodeCannotSwap(t *testing.T, s *suite) {
 	s.needTPMs(t)
 	b := s.newBroker(t)
@@ -374,6 +376,38 @@ func nodeCannotSwap(t *testing.T, s *suite) {
 		want(t, c.name+": Event", s.warned(t, c.name, "Failed"), c.want)
 		s.delete(t, c.name)
 	}
+	const swapped = "other-user-data"
+	s.create(t, s.pod(swapped, "echo $KEY").on(t, tpmImage, data))
+	s.swapUserData(t, swapped, "/run/peerpod/initdata", "/run/peerpod/cdh.toml")
+	want(t, swapped+": Event", s.warned(t, swapped, "FailedCreatePodSandBox", "Failed"), "cdh.toml is in the VM's user-data, and not the same in the pod's initdata")
+	s.delete(t, swapped)
+}
+
+// swapUserData replaces a text in what the VM of a pod will read, by one of the same length. The firmware takes seconds before it does.
+func (s *suite) swapUserData(t *testing.T, pod, from, to string) {
+	t.Helper()
+	instances := deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/instances")
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		seeds, err := filepath.Glob(filepath.Join(instances, "*"+pod+"*", "seed.iso"))
+		if err != nil || len(seeds) == 0 {
+			continue
+		}
+		data, err := os.ReadFile(seeds[0])
+		at := bytes.Index(data, []byte(from))
+		if err != nil || at < 0 {
+			continue // it is being written
+		}
+		seed, err := os.OpenFile(seeds[0], os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = seed.WriteAt([]byte(to), int64(at))
+		if err := errors.Join(err, seed.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("the VM of pod %s has no user-data with %s", pod, from)
 }
 
 // serverIdentity: the VM's key comes from the broker, and user-data has none. A VM that the broker refuses is not reached, and an Event says why.
