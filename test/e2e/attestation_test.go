@@ -120,7 +120,7 @@ func confidentialPod(t *testing.T, s *suite) {
 	s.needTPMs(t)
 	b := s.broker(t, kbs.Options{})
 	data := b.InitData(t, "")
-	s.start(t, s.pod("confidential", "sleep 100000").on(t, tpmImage, data))
+	s.start(t, s.pod("confidential", serve).container(served).on(t, tpmImage, data)) // probed through the encrypted tunnel
 	claim := s.kubectl(t, "get", "peerpods", "-o", `jsonpath={.items[?(@.spec.podName=="confidential")].metadata.name}`)
 	s.until(t, "peerpod/"+claim, `{.status.conditions[?(@.type=="Attested")].status}`, func(v string) bool { return v == "True" })
 	b.Write(t, "initdata.toml", string(data.TOML()))

@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -187,10 +188,8 @@ func checkIdentity(pem []byte) error {
 	if err != nil {
 		return fmt.Errorf("want a certificate and its key, PEM: %w", err)
 	}
-	for _, usage := range pair.Leaf.ExtKeyUsage {
-		if usage == x509.ExtKeyUsageServerAuth && len(pair.Leaf.ExtKeyUsage) == 1 && len(pair.Leaf.UnknownExtKeyUsage) == 0 {
-			return nil
-		}
+	if slices.Equal(pair.Leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) && len(pair.Leaf.UnknownExtKeyUsage) == 0 {
+		return nil
 	}
 	return errors.New("its certificate has to have the extended key usage serverAuth and no other: who has it could be a node to other VMs")
 }

@@ -3,6 +3,7 @@
 package adaptor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -28,13 +30,29 @@ func (s *Service) inspectNetwork(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		return fmt.Errorf("inspect network namespace %s: %w", netns, err)
 	}
-	cfg.VXLANPort, cfg.TunnelType = s.opts.VXLANPort, s.opts.TunnelType
+	rec := sb.snapshot()
+	cfg.VXLANPort = s.opts.VXLANPort
+	if cfg.TunnelType, err = s.tunnelType(&rec); err != nil {
+		return err
+	}
 	cfg.ExternalNetViaPodVM = s.opts.ExternalViaPodVM
 	sb.update(func(rec *Record) {
 		rec.Network = cfg
 		rec.Spec.MultiNic = s.opts.ExternalViaPodVM
 	})
 	return nil
+}
+
+// tunnelType returns the type of the pod's tunnel.
+func (s *Service) tunnelType(rec *Record) (string, error) {
+	if s.opts.TunnelType != TunnelAuto {
+		return s.opts.TunnelType, nil
+	}
+	from, err := brokerOf(cmp.Or(rec.Initdata, s.opts.Initdata))
+	if from.broker && !s.opts.TLS.Disabled && !s.opts.TLS.SkipVerify {
+		return podnetwork.TunnelTLS, err
+	}
+	return podnetwork.TunnelVXLAN, err
 }
 
 // nodeAddress returns the address at which VMs reach this node. It is invalid if only

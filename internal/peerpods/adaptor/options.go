@@ -97,6 +97,9 @@ type TLS struct {
 	CipherSuites []string
 }
 
+// TunnelAuto is an encrypted tunnel for pods that attest, and one of the kernel for others.
+const TunnelAuto = "auto"
+
 // Options is all that a Service needs. The zero value of a field marked so is
 // replaced by its default.
 type Options struct {
@@ -120,7 +123,7 @@ type Options struct {
 	ProxyTimeout time.Duration
 	// VXLANPort is the UDP port of the tunnels. Default 4789 (RFC 7348).
 	VXLANPort int
-	// TunnelType is [podnetwork.TunnelVXLAN], the default, or [podnetwork.TunnelTLS].
+	// TunnelType is [podnetwork.TunnelVXLAN], the default, [podnetwork.TunnelTLS] or [TunnelAuto].
 	TunnelType string
 	// ExternalViaPodVM gives pods the VM's own way to the outside.
 	ExternalViaPodVM bool

@@ -13,10 +13,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/frametunnel"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 // TestEncryptedTunnelIsOffered to the relay while it is asked to serve, also by an adaptor
@@ -61,6 +63,39 @@ func TestEncryptedTunnelIsOffered(t *testing.T) {
 	s.eventually("served", func() bool { return s.relay.Served() == 1 })
 	s.stop("t1")
 	s.wantNothing()
+}
+
+// TestTunnelOfPodsThatAttest is encrypted without being asked for; that of others is the kernel's.
+func TestTunnelOfPodsThatAttest(t *testing.T) {
+	for want, data := range map[string]map[string]string{
+		podnetwork.TunnelTLS:   {"cdh.toml": "[kbc]\nname = \"cc_kbc\"\nurl = \"https://broker\"\n"},
+		podnetwork.TunnelVXLAN: {"policy.rego": "package agent_policy"},
+	} {
+		initdata, err := cloudinit.NewInitData("sha256", "0.1.0", data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newStand(t, func(s *stand) {
+			s.opts.TunnelType = adaptor.TunnelAuto
+			if s.opts.Initdata, err = initdata.Encode(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		s.relay.ServeErr = func(ctx context.Context, req *relaypb.ServeRequest) error {
+			if (req.GetFramesPath() != "") != (want == podnetwork.TunnelTLS) {
+				t.Errorf("%s: frames at %q", want, req.GetFramesPath())
+			}
+			return nil
+		}
+		s.run("t1")
+		user, err := s.cloud.UserData("fake-000001")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg, err := apf.Parse([]byte(userDataFiles(t, user)[apf.DefaultPath])); err != nil || cfg.PodNetwork.TunnelType != want {
+			t.Errorf("%s: the VM is told %+v, %v", want, cfg, err)
+		}
+	}
 }
 
 // TestNoEncryptedTunnelNoPod: StartVM ends with the relay's sentence, and nothing is left.

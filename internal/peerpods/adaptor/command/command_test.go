@@ -116,7 +116,7 @@ tls-skip-verify TLS_SKIP_VERIFY false
 tls-min-version TLS_MIN_VERSION
 tls-cipher-suites TLS_CIPHER_SUITES
 disable-tls  false
-tunnel-type TUNNEL_TYPE vxlan
+tunnel-type TUNNEL_TYPE auto
 vxlan-port VXLAN_PORT 4789
 vxlan-min-id  555000
 host-interface

@@ -57,7 +57,7 @@ type settings struct {
 	TLSSuites  []string `flag:"tls-cipher-suites" env:"TLS_CIPHER_SUITES" usage:"IANA names; not with VersionTLS13"`
 	DisableTLS bool     `flag:"disable-tls" default:"false" usage:"plain TCP between node and VM (insecure)"`
 
-	TunnelType    string   `group:"Pod network" flag:"tunnel-type" env:"TUNNEL_TYPE" default:"vxlan" choices:"vxlan,tls" usage:"kind of tunnel between node and VM: vxlan is not encrypted, tls is"`
+	TunnelType    string   `group:"Pod network" flag:"tunnel-type" env:"TUNNEL_TYPE" default:"auto" choices:"auto,vxlan,tls" usage:"kind of tunnel between node and VM: vxlan is not encrypted, tls is; auto: tls for pods whose initdata names a key broker, vxlan for others"`
 	VXLANPort     int      `flag:"vxlan-port" env:"VXLAN_PORT" default:"4789" min:"1" max:"65535" usage:"UDP port of the tunnels"`
 	VXLANMinID    int      `flag:"vxlan-min-id" default:"555000" min:"1" max:"16777215" usage:"lowest tunnel id (VNI) of this node"`
 	SourceCheck   string   `flag:"tunnel-source-check" env:"TUNNEL_SOURCE_CHECK" default:"auto" choices:"auto,true,false" usage:"drop what others than node and VM send into a tunnel; auto: unless VMs are reached by public or floating addresses (-use-public-ip, -floating-network-id), which a gateway translates"`
