@@ -11,24 +11,62 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger/outrigger/internal/guest/unseal"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
 )
 
 // TestWhatIsAskedAndCannotBeGiven: a pod that relies on a policy, attestation or
 // encryption does not start without.
 func TestWhatIsAskedAndCannotBeGiven(t *testing.T) {
-	for file, content := range map[string]string{
-		"policy.rego": "package agent_policy\n", "aa.toml": "[token_configs]\n", "cdh.toml": "socket = 'x'\n", "scratch-space.marker": "",
-	} {
-		t.Run(file, func(t *testing.T) {
-			a, _ := specAgent(t)
-			a.cfg.Provisioned = t.TempDir()
-			if err := os.WriteFile(filepath.Join(a.cfg.Provisioned, file), []byte(content), 0o600); err != nil {
+	file := func(name, content string) func(*testing.T, *Agent) error {
+		return func(t *testing.T, a *Agent) error {
+			if err := os.WriteFile(filepath.Join(a.cfg.Provisioned, name), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, err := a.CreateSandbox(t.Context(), &agent.CreateSandboxRequest{SandboxId: "s"})
-			if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), strings.Split(file, "-")[0]) {
-				t.Errorf("error %v", err)
+			return err
+		}
+	}
+	const sealed = "sealed.a.b.c"
+	for name, c := range map[string]struct {
+		ask  func(*testing.T, *Agent) error
+		want string
+	}{
+		"policy of the initdata": {file("policy.rego", "package agent_policy\n"), "policy.rego"},
+		"policy of an annotation": {func(t *testing.T, a *Agent) error {
+			_, err := a.SetPolicy(t.Context(), &agent.SetPolicyRequest{Policy: "package agent_policy"})
+			return err
+		}, "policy enforcement is not available"},
+		"attestation":            {file("aa.toml", "[token_configs]\n"), "aa.toml"},
+		"key broker":             {file("cdh.toml", "[kbc]\nname = 'cc_kbc'\n"), "cdh.toml"},
+		"signed images":          {file("cdh.toml", "[image]\nimage_security_policy_uri = 'kbs:///default/policy/1'\n"), "cdh.toml"},
+		"encrypted scratch disk": {file("scratch-space.marker", ""), "scratch"},
+		"sealed variable": {func(t *testing.T, a *Agent) error {
+			return a.unsealEnv(t.Context(), newContainer("c", t.TempDir()), []string{"KEY=" + sealed})
+		}, "variable KEY: a sealed Secret, which this VM image cannot open"},
+		"sealed file": {func(t *testing.T, a *Agent) error {
+			_, err := a.CopyFile(t.Context(), &agent.CopyFileRequest{Path: sharedFolder + "/volume/key", Data: []byte(sealed), FileSize: int64(len(sealed))})
+			return err
+		}, "a sealed Secret, which this VM image cannot open"},
+		"sealed key of a volume": {func(t *testing.T, a *Agent) error {
+			socket := filepath.Join(t.TempDir(), "agent.sock")
+			if err := a.serveUnseal(t.Context(), socket); err != nil {
+				t.Fatal(err)
+			}
+			_, err := unseal.Ask(t.Context(), unseal.Beside(socket), []byte(sealed))
+			return err
+		}, "a sealed Secret, which this VM image cannot open"},
+		"evidence": {func(t *testing.T, a *Agent) error {
+			_, err := a.Attestation(t.Context(), &guest.AttestationRequest{})
+			return err
+		}, "does not attest"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := specAgent(t)
+			a.cfg.Provisioned = t.TempDir()
+			if err := c.ask(t, a); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
 			}
 		})
 	}

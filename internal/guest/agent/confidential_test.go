@@ -169,18 +169,6 @@ func TestImagesOfNoPod(t *testing.T) {
 	}
 }
 
-// TestSealedWithoutAttestation: an image that cannot open a sealed Secret does not give its pod the seal in its place.
-func TestSealedWithoutAttestation(t *testing.T) {
-	a, _ := specAgent(t)
-	if err := a.unsealEnv(t.Context(), newContainer("c", t.TempDir()), []string{"SECRET=sealed.secret.0.0"}); !errors.Is(err, unseal.ErrImage) {
-		t.Errorf("variable: %v", err)
-	}
-	_, err := a.CopyFile(t.Context(), &agent.CopyFileRequest{Path: sharedFolder + "/volume/key", Data: []byte("sealed.secret.0.0"), FileSize: 17})
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), unseal.ErrImage.Error()) {
-		t.Errorf("file: %v", err)
-	}
-}
-
 // TestUnsealForTheForwarder: by a socket of its own, in an image that can, and for a pod alone.
 func TestUnsealForTheForwarder(t *testing.T) {
 	a, _ := opening(t)
