@@ -29,11 +29,11 @@ trap 'rm -rf "$work"' EXIT
 programs=${PROGRAMS:-"$work/{arch}"} packer=${PROGRAMS:-$work}/oci-image
 
 compile() { # compile COMMAND...: static, for each architecture
-  local a
+  local a tags="grpcnotrace ${TAGS:-}"
   [ -z "${PROGRAMS:-}" ] || return 0
   for a in ${arch//,/ }; do
     mkdir -p "$work/$a"
-    CGO_ENABLED=0 GOOS=linux GOARCH=$a go build -trimpath -buildvcs=false -tags "grpcnotrace,${TAGS// /,}" -ldflags "$ldflags" \
+    CGO_ENABLED=0 GOOS=linux GOARCH=$a go build -trimpath -buildvcs=false -tags "${tags// /,}" -ldflags "$ldflags" \
       -o "$work/$a/" "${@/#/./cmd/}"
   done
   go build -o "$packer" ./cmd/oci-image
