@@ -24,6 +24,7 @@ func TestExitCodes(t *testing.T) {
 		"measure in which form":   {[]string{"measure", "x", "-o", "yaml"}, 2},
 		"firmware of nobody":      {[]string{"measure", "x", "--snp-firmware", "main.go", "--snp-hypervisor", "azure"}, 2},
 		"no processors":           {[]string{"measure", "x", "--snp-firmware", "main.go", "--snp-vcpus", "0"}, 2},
+		"processors of nothing":   {[]string{"measure", "x", "--snp-vcpus", "2"}, 2},
 		"no firmware":             {[]string{"measure", "x", "--snp-firmware", "main.go"}, 1},
 		"measure nothing":         {[]string{"measure", "/nonexistent"}, 1},
 		"unknown guest":           {[]string{"build", "--guest", "other"}, 2},

@@ -61,6 +61,11 @@ Not computed: TDX's MRTD and RTMRs, and PCRs of firmware and Secure Boot.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, of := range []string{"snp-hypervisor", "snp-vcpus"} {
+				if snp.firmware == "" && cmd.Flags().Changed(of) {
+					return program.Usagef("--%s is of --snp-firmware, which is missing", of)
+				}
+			}
 			launches, err := snp.measure()
 			if err != nil {
 				return err
@@ -69,7 +74,7 @@ Not computed: TDX's MRTD and RTMRs, and PCRs of firmware and Secure Boot.`,
 			if err != nil {
 				return err
 			}
-			return printExpected(cmd.OutOrStdout(), format, expected, launches)
+			return printExpected(cmd.OutOrStdout(), format, expected, snp.vcpus, launches)
 		},
 	}
 	f := cmd.Flags()
@@ -122,7 +127,8 @@ func measureFile(path string) (*measure.Expected, error) {
 	return expected, nil
 }
 
-func printExpected(w io.Writer, format string, e *measure.Expected, launches []measure.Launch) error {
+// printExpected takes a measurement for each number of processors, or none.
+func printExpected(w io.Writer, format string, e *measure.Expected, vcpus []int, launches []measure.Launch) error {
 	switch format {
 	case "json":
 		return program.WriteJSON(w, struct {
@@ -144,8 +150,8 @@ func printExpected(w io.Writer, format string, e *measure.Expected, launches []m
 	fmt.Fprintf(tw, "PCR 9\t%s\tcommand line and initramfs, by the kernel\n", e.PCR9)
 	fmt.Fprintf(tw, "PCR 11\t%s\tkernel, os-release, command line, initramfs, by systemd-stub\n", e.PCR11)
 	fmt.Fprintf(tw, "PCR 12\t%s\tno other command line, no more initramfs\n", e.PCR12)
-	for _, l := range launches {
-		fmt.Fprintf(tw, "SNP\t%s\tfirmware and processors at launch\n", l)
+	for i, l := range launches {
+		fmt.Fprintf(tw, "SNP\t%s\tthe firmware, with %d processors\n", l, vcpus[i])
 	}
 	if err := tw.Flush(); err != nil {
 		return err

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,42 +32,46 @@ func TestWhatIsAskedAndCannotBeGiven(t *testing.T) {
 	const sealed = "sealed.a.b.c"
 	for name, c := range map[string]struct {
 		ask  func(*testing.T, *Agent) error
+		code codes.Code
 		want string
 	}{
-		"policy of the initdata": {file("policy.rego", "package agent_policy\n"), "policy.rego"},
+		"policy of the initdata": {file("policy.rego", "package agent_policy\n"), codes.FailedPrecondition, "policy.rego"},
 		"policy of an annotation": {func(t *testing.T, a *Agent) error {
 			_, err := a.SetPolicy(t.Context(), &agent.SetPolicyRequest{Policy: "package agent_policy"})
 			return err
-		}, "policy enforcement is not available"},
-		"attestation":            {file("aa.toml", "[token_configs]\n"), "aa.toml"},
-		"key broker":             {file("cdh.toml", "[kbc]\nname = 'cc_kbc'\n"), "cdh.toml"},
-		"signed images":          {file("cdh.toml", "[image]\nimage_security_policy_uri = 'kbs:///default/policy/1'\n"), "cdh.toml"},
-		"encrypted scratch disk": {file("scratch-space.marker", ""), "scratch"},
+		}, codes.Unimplemented, "policy enforcement is not available"},
+		"attestation":            {file("aa.toml", "[token_configs]\n"), codes.FailedPrecondition, "aa.toml"},
+		"key broker":             {file("cdh.toml", "[kbc]\nname = 'cc_kbc'\n"), codes.FailedPrecondition, "cdh.toml"},
+		"signed images":          {file("cdh.toml", "[image]\nimage_security_policy_uri = 'kbs:///default/policy/1'\n"), codes.FailedPrecondition, "cdh.toml"},
+		"encrypted scratch disk": {file("scratch-space.marker", ""), codes.FailedPrecondition, "scratch"},
 		"sealed variable": {func(t *testing.T, a *Agent) error {
-			return a.unsealEnv(t.Context(), newContainer("c", t.TempDir()), []string{"KEY=" + sealed})
-		}, "variable KEY: a sealed Secret, which this VM image cannot open"},
+			return fail(codes.FailedPrecondition, a.unsealEnv(t.Context(), newContainer("c", t.TempDir()), []string{"KEY=" + sealed}))
+		}, codes.FailedPrecondition, "variable KEY: a sealed Secret, which this VM image cannot open"},
 		"sealed file": {func(t *testing.T, a *Agent) error {
 			_, err := a.CopyFile(t.Context(), &agent.CopyFileRequest{Path: sharedFolder + "/volume/key", Data: []byte(sealed), FileSize: int64(len(sealed))})
 			return err
-		}, "a sealed Secret, which this VM image cannot open"},
+		}, codes.FailedPrecondition, "a sealed Secret, which this VM image cannot open"},
 		"sealed key of a volume": {func(t *testing.T, a *Agent) error {
 			socket := filepath.Join(t.TempDir(), "agent.sock")
 			if err := a.serveUnseal(t.Context(), socket); err != nil {
 				t.Fatal(err)
 			}
 			_, err := unseal.Ask(t.Context(), unseal.Beside(socket), []byte(sealed))
-			return err
-		}, "a sealed Secret, which this VM image cannot open"},
+			if !errors.Is(err, unseal.ErrImage) {
+				t.Errorf("error %v, want that of the image", err)
+			}
+			return fail(codes.FailedPrecondition, err)
+		}, codes.FailedPrecondition, "a sealed Secret, which this VM image cannot open"},
 		"evidence": {func(t *testing.T, a *Agent) error {
 			_, err := a.Attestation(t.Context(), &guest.AttestationRequest{})
 			return err
-		}, "does not attest"},
+		}, codes.Unimplemented, "does not attest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := specAgent(t)
 			a.cfg.Provisioned = t.TempDir()
-			if err := c.ask(t, a); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want %q", err, c.want)
+			if err := c.ask(t, a); status.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %s, %q", err, c.code, c.want)
 			}
 		})
 	}

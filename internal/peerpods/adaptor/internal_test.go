@@ -191,6 +191,7 @@ func TestUserDataHasNoSecret(t *testing.T) {
 		"all at the broker": {map[string]string{"cdh.toml": broker + auths}, []RegistryAuth{secret}, ""},
 		"broker of aa.toml": {map[string]string{"aa.toml": "[token_configs.kbs]\nurl = \"https://broker\"\n"}, nil, ""},
 		"pull secrets":      {map[string]string{"cdh.toml": broker}, []RegistryAuth{secret}, "authenticated_registry_credentials_uri"},
+		"bad TOML":          {map[string]string{"cdh.toml": "[kbc]\nurl = hunter2"}, nil, "cdh.toml: bad TOML"},
 		"no broker":         {map[string]string{"policy.rego": "package agent_policy"}, nil, "names none"},
 	} {
 		data, err := cloudinit.NewInitData("sha256", "0.1.0", c.data)
@@ -205,7 +206,7 @@ func TestUserDataHasNoSecret(t *testing.T) {
 		s := &Service{opts: Options{TLS: TLS{OwnCA: ca}, Initdata: initdata}}
 		config, err := s.userData(t.Context(), &Record{PodName: "web"}, nil, c.auth...)
 		if c.want != "" {
-			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, provider.ErrInvalidArgument) {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, provider.ErrInvalidArgument) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%s: %v", name, err)
 			}
 			continue

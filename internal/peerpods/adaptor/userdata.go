@@ -109,7 +109,7 @@ func (s *Service) userData(ctx context.Context, rec *Record, id *Identity, auths
 // brings is what a VM gets from the broker that its initdata names.
 type brings struct{ broker, auths bool }
 
-// brokerOf reads initdata as far as user-data depends on it. The rest, and what is wrong with it, is the guest's affair.
+// brokerOf reads initdata as far as user-data depends on it. The rest is the guest's affair.
 func brokerOf(initdata string) (from brings, err error) {
 	if initdata == "" {
 		return from, nil
@@ -133,7 +133,11 @@ func brokerOf(initdata string) (from brings, err error) {
 			} `toml:"kbs"`
 		} `toml:"token_configs"`
 	}
-	_, _ = toml.Unmarshal([]byte(data.Data["cdh.toml"]), &cdh), toml.Unmarshal([]byte(data.Data["aa.toml"]), &aa)
+	for file, into := range map[string]any{"cdh.toml": &cdh, "aa.toml": &aa} {
+		if err := toml.Unmarshal([]byte(data.Data[file]), into); err != nil { // whose text quotes the file
+			return from, invalid("the pod's initdata: %s: bad TOML, or a value of the wrong type", file)
+		}
+	}
 	return brings{broker: cdh.KBC.URL != "" || aa.Tokens.KBS.URL != "", auths: cdh.Image.AuthURI != ""}, nil
 }
 
